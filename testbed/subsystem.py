@@ -1,0 +1,67 @@
+"""The seam between the core and what it can emulate: Tor, a campus edge, a server pool, or something from elsewhere.
+
+The core knows only this protocol and finds implementations by the entry point group ``testbed.subsystems``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import BaseModel
+
+from testbed.errors import Problem, TestbedError
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+    from testbed.model.topology import Topology
+    from testbed.plan.builder import PlanBuilder
+    from testbed.progress import Progress
+
+
+class Subsystem(Protocol):
+    """One section of a topology and everything that it means.
+
+    Importing a subsystem must be cheap and free of side effects: ``validate`` and ``plan`` import all of them,
+    without root. What touches the machine is imported inside ``start`` and ``attach``.
+    """
+
+    name: str
+    """The key of its section in the topology, and the name of its entry point."""
+    after: tuple[str, ...]
+    """Subsystems that must be expanded and started before this one, where present."""
+    spec: type[BaseModel]
+    """The model of its section."""
+
+    def check(self, spec: Any, topology: Topology) -> Iterable[Problem]:
+        """Pure checks that the model alone cannot make. Paths start at the root of the topology."""
+
+    def expand(self, spec: Any, topology: Topology, build: PlanBuilder) -> None:
+        """Pure: add nodes, links and the section's data (``build.section``) to the plan."""
+
+    def start(self, lab: Lab, progress: Progress) -> Any:
+        """Start what runs, once every node and link is there; return the handle for ``lab.subsystem(name)``."""
+
+    def attach(self, lab: Lab) -> Any:
+        """The handle for a lab that another process started."""
+
+
+@cache
+def subsystems() -> dict[str, Subsystem]:
+    """All installed subsystems by name, each after the ones it depends on."""
+    found: dict[str, Subsystem] = {point.name: point.load() for point in entry_points(group="testbed.subsystems")}
+    ordered: dict[str, Subsystem] = {}
+
+    def place(name: str, trail: tuple[str, ...]) -> None:
+        if name in trail:
+            raise TestbedError(f"subsystems depend on each other in a circle: {' -> '.join((*trail, name))}")
+        if name in found and name not in ordered:
+            for earlier in found[name].after:
+                place(earlier, (*trail, name))
+            ordered[name] = found[name]
+
+    for name in sorted(found):
+        place(name, ())
+    return ordered

@@ -1,0 +1,51 @@
+"""The sections ``tor`` and ``onions`` of a topology."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, RootModel
+
+from testbed.model.quantities import Duration, Size
+from testbed.model.topology import AttachmentSpec, Count, Name, Spec
+
+MAX_INSTANCES = 60
+"""Most instances of one onion service: six HSDirs times ten instances a descriptor."""
+
+
+class TorSpec(Spec):
+    """A private Tor network. Every node hangs on one router, `core` unless `attach` names another."""
+
+    authorities: Annotated[Count, Field(ge=1, le=9, description="Directory authorities.")] = 1
+    relays: Annotated[Count, Field(ge=0, le=500, description="Relays that are not exits.")] = 3
+    exits: Annotated[Count, Field(ge=0, le=100, description="Exit relays.")] = 0
+    clients: Annotated[Count, Field(ge=0, le=500, description="Onion clients, each with its own SOCKS port.")] = 1
+    attach: str | None = Field(None, description="Router that the nodes hang on.")
+    link: AttachmentSpec | None = Field(None, description="The link of each node to its router.")
+    torrc: dict[str, str] = Field(default_factory=dict, description="Further torrc options for every node.")
+
+
+class ContentSpec(Spec):
+    """What an onion service serves."""
+
+    size: Size = Field(2**20, description="Length of the file that clients fetch.")
+
+
+class OnionSpec(Spec):
+    """One onion address, served by several instances that share its identity key."""
+
+    instances: Annotated[Count, Field(ge=1, le=MAX_INSTANCES)] = 1
+    publish: Literal["naive", "simultaneous"] = Field(
+        "naive",
+        description="`naive`: each instance starts and publishes by itself; `simultaneous`: all are released together.",
+    )
+    stagger: Duration = Field(2_000_000, description="With `naive`: time from one instance's start to the next's.")
+    runtime: Literal["process", "container"] | None = None
+    image: str | None = None
+    attach: str | None = Field(None, description="Router that the instances hang on.")
+    link: AttachmentSpec | None = Field(None, description="The link of each instance to its router.")
+    content: ContentSpec = ContentSpec()
+
+
+class OnionsSpec(RootModel[dict[Name, OnionSpec]]):
+    """Onion services by name."""

@@ -1,0 +1,109 @@
+"""Expansion of ``tor`` and ``onions`` into nodes and links. Pure; what runs is imported when a lab starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import Problem
+from testbed.model.topology import Topology
+from testbed.plan.builder import PlanBuilder
+from testbed.progress import Progress
+from testbed.tor.spec import OnionSpec, OnionsSpec, TorSpec
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+
+
+def tor_nodes(spec: TorSpec) -> Iterator[tuple[str, str]]:
+    """(name, role) of every node of the network, in the order of the plan."""
+    for role, prefix, count in (
+        ("authority", "auth", spec.authorities),
+        ("relay", "relay", spec.relays),
+        ("exit", "exit", spec.exits),
+        ("client", "client", spec.clients),
+    ):
+        for number in range(1, count + 1):
+            yield f"{prefix}{number}", role
+
+
+def instance_names(service: str, spec: OnionSpec) -> list[str]:
+    """Node names of a service's instances."""
+    return [f"{service}{number}" for number in range(1, spec.instances + 1)]
+
+
+class TorSubsystem:
+    """A private Tor network."""
+
+    name = "tor"
+    after: tuple[str, ...] = ()
+    spec = TorSpec
+
+    def check(self, spec: TorSpec, topology: Topology) -> Iterable[Problem]:
+        """A network needs three relays besides clients before it can build a circuit."""
+        routers = spec.authorities + spec.relays + spec.exits
+        if routers < 4:
+            yield Problem(
+                ("tor",),
+                f"a network of {routers} relays (authorities, relays and exits together) cannot carry an onion service",
+                "set `relays` so that there are at least 4 in all",
+            )
+
+    def expand(self, spec: TorSpec, topology: Topology, build: PlanBuilder) -> None:
+        """One node an authority, relay, exit and client, each on its own link."""
+        router = spec.attach or build.core()
+        for name, role in tor_nodes(spec):
+            build.node(name, ("tor",), runtime="process", subsystem="tor", role=role)
+            build.attach(name, router, ("tor", "attach") if spec.attach else ("tor",), spec.link)
+        build.section("tor", spec.model_dump(mode="json"))
+
+    def start(self, lab: Lab, progress: Progress) -> Any:
+        """Bring the network up; see ``bringup``."""
+        from testbed.tor.network import TorNetwork
+
+        return TorNetwork.start(lab, progress)
+
+    def attach(self, lab: Lab) -> Any:
+        """The network of a lab that is up already."""
+        from testbed.tor.network import TorNetwork
+
+        return TorNetwork(lab)
+
+
+class OnionsSubsystem:
+    """Onion services with same-key instances on the network of section ``tor``."""
+
+    name = "onions"
+    after: tuple[str, ...] = ("tor",)
+    spec = OnionsSpec
+
+    def check(self, spec: OnionsSpec, topology: Topology) -> Iterable[Problem]:
+        """Onion services need a Tor network and somebody who fetches."""
+        if "tor" not in topology.sections:
+            yield Problem(("onions",), "onion services need a Tor network", "add a section `tor`", at_key=True)
+        if not spec.root:
+            yield Problem(("onions",), "no onion service is named", "name one, such as `shop: {instances: 3}`")
+
+    def expand(self, spec: OnionsSpec, topology: Topology, build: PlanBuilder) -> None:
+        """One node an instance."""
+        for service, onion in spec.root.items():
+            path = ("onions", service)
+            router = onion.attach or build.core()
+            for name in instance_names(service, onion):
+                build.node(name, path, runtime=onion.runtime, image=onion.image, subsystem="onions", role=service)
+                build.attach(name, router, (*path, "attach") if onion.attach else path, onion.link)
+        build.section("onions", spec.model_dump(mode="json"))
+
+    def start(self, lab: Lab, progress: Progress) -> Any:
+        """Start every instance as its service's ``publish`` says."""
+        from testbed.tor.onions import OnionServices
+
+        services = OnionServices(lab)
+        services.start_all(progress)
+        return services
+
+    def attach(self, lab: Lab) -> Any:
+        """The services of a lab that is up already, started or not."""
+        from testbed.tor.onions import OnionServices
+
+        return OnionServices(lab)
