@@ -1,0 +1,9 @@
+"""Commands that make, use and remove labs."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""

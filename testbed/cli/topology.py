@@ -1,0 +1,9 @@
+"""Commands that only read a topology: ``validate``, ``schema``, ``plan``, ``graph``. No root, no kernel, no engine."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
