@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
+from testbed import __version__
 from testbed.cli import lab, machine, run, topology
 from testbed.cli.output import print_error
 from testbed.errors import TestbedError
@@ -20,10 +22,26 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (topology, lab, run, machine):
     module.register(app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"testbed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main(argv: Sequence[str] | None = None) -> int:

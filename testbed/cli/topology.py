@@ -7,3 +7,8 @@ import typer
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
+    app.command()(schema)
+
+
+def schema() -> None:
+    """Print the JSON Schema."""
