@@ -1,0 +1,77 @@
+"""Taking labs down, whatever state they are in, and reaping those that nobody will take down any more.
+
+Everything goes by ownership, in the reverse order of ``up``: containers, processes, namespaces (and with them links,
+addresses, routes and rules), and the state folder last. Doing it twice is the same as doing it once.
+"""
+
+from __future__ import annotations
+
+from testbed.errors import TestbedError
+from testbed.lab import ownership
+from testbed.lab.state import Folder, Record, all_labs, is_locked, lab_id, locked
+from testbed.runtime import runtimes
+
+
+def down(name: str) -> None:
+    """Take the lab called ``name`` down; TestbedError if there is none, or if another process works on it."""
+    identity = lab_id(name)
+    with locked(identity, name):
+        if not Folder(identity).exists() and not ownership.namespaces(identity):
+            names = ", ".join(record.name for record in running()) or "none"
+            raise TestbedError(f"there is no lab {name!r}", remedy=f"labs that are up: {names}")
+        clean(identity)
+
+
+def down_all() -> list[str]:
+    """Take down every lab of this state folder; returns their names (ids where an interrupted start left none)."""
+    names = []
+    for folder in all_labs():
+        record = folder.read()
+        name = record.name if record else folder.id
+        with locked(folder.id, name):
+            clean(folder.id)
+        names.append(name)
+    return names
+
+
+def clean(identity: str) -> None:
+    """Remove all that a lab owns. The caller holds its lock."""
+    folder = Folder(identity)
+    if folder.exists():
+        folder.set_status("stopping")
+    if _may_have_containers(folder):
+        runtimes.make("container").remove(identity)
+    ownership.end_processes(identity)
+    ownership.remove_namespaces(identity)
+    folder.remove()
+
+
+def _may_have_containers(folder: Folder) -> bool:
+    """Whether the engine must be asked. A lab of plain processes must come down where there is no engine."""
+    try:
+        text = folder.plan.read_text()
+    except OSError:
+        return False  # the plan is written before the first container is made
+    return '"runtime":"container"' in text
+
+
+def reap() -> list[str]:
+    """Take down labs whose owner died, whose start was interrupted, or that another boot left; returns their names."""
+    reaped = []
+    for folder in all_labs():
+        record = folder.read()
+        if (record and record.alive()) or is_locked(folder.id):
+            continue
+        name = record.name if record else folder.id
+        with locked(folder.id, name):
+            record = folder.read()
+            if folder.exists() and not (record and record.alive()):
+                clean(folder.id)
+                reaped.append(name)
+    return reaped
+
+
+def running() -> list[Record]:
+    """Records of the labs that are up or being started, by name."""
+    records = [record for folder in all_labs() if (record := folder.read())]
+    return sorted(records, key=lambda record: record.name)

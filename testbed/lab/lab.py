@@ -1,0 +1,176 @@
+"""A lab that is up: run programs in its nodes, watch it, take it down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import ApplyError, TestbedError
+from testbed.lab.ownership import namespace_path
+from testbed.lab.state import Folder, Record
+from testbed.plan.types import Node, Plan, Service
+from testbed.runtime import runtimes
+from testbed.runtime.base import Place, Process, Runtime
+
+Listener = Callable[[float, str, str, dict[str, Any]], None]
+"""Called with monotonic time, kind, node and detail of each event."""
+
+
+class Lab:
+    """The handle of one running lab. Several may exist for the same lab, also in different processes."""
+
+    def __init__(self, folder: Folder, record: Record, plan: Plan) -> None:
+        self.record = record
+        self.plan = plan
+        self.listeners: list[Listener] = []
+        self._folder = folder
+        self._runtimes: dict[str, Runtime] = {}
+        self._subsystems: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name that users know it by."""
+        return self.record.name
+
+    @property
+    def id(self) -> str:
+        """Eight hexadecimal digits; part of every name that the kernel and the engine see."""
+        return self.record.id
+
+    @property
+    def folder(self) -> Path:
+        """The lab's state on disk; gone after ``down``."""
+        return self._folder.path
+
+    def node_folder(self, node: str) -> Path:
+        """A node's own folder, at the same path inside its container."""
+        return self._folder.node(node)
+
+    def namespace(self, node: str) -> Path:
+        """The path by which a node's network namespace can be entered."""
+        return namespace_path(self.id, node)
+
+    def node(self, name: str) -> Node:
+        """A node of the plan; TestbedError names the ones that exist."""
+        try:
+            return self.plan.node(name)
+        except KeyError:
+            from difflib import get_close_matches
+
+            names = [node.name for node in self.plan.nodes]
+            near = get_close_matches(name, names, 1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"its nodes: {', '.join(names[:20])}"
+            raise TestbedError(f"lab {self.name!r} has no node {name!r}", remedy=remedy) from None
+
+    def place(self, node: str) -> Place:
+        """Where the node's things are, for a runtime."""
+        return Place(self.id, self.node(node), self.node_folder(node), self.namespace(node))
+
+    def runtime(self, node: str) -> Runtime:
+        """The runtime of a node."""
+        name = self.node(node).runtime
+        with self._lock:
+            if name not in self._runtimes:
+                self._runtimes[name] = runtimes.make(name)
+            return self._runtimes[name]
+
+    def spawn(self, node: str, service: Service) -> Process:
+        """Start a program in a node; it ends with the lab. ApplyError when it cannot be started."""
+        process = self.runtime(node).spawn(self.place(node), service)
+        facts = {"node": node, "service": service.name, "pid": process.pid, "started": process.started}
+        with self._lock, self._folder.processes.open("a") as file:
+            file.write(json.dumps(facts) + "\n")
+        self.event("process", node, service=service.name, pid=process.pid)
+        return process
+
+    def start_services(self) -> None:
+        """Start the programs that the plan gives to nodes, and check that none ends in failure at once."""
+        started = [self.spawn(node.name, service) for node in self.plan.nodes for service in node.services]
+        for process in started:
+            if process.popen is not None and process.popen.poll():
+                raise ApplyError(
+                    f"service {process.service} ended with status {process.popen.returncode}; its last words:\n"
+                    f"{process.log_tail()}",
+                    where=f"node {process.node}",
+                )
+
+    def processes(self) -> list[Process]:
+        """Every program that was started in the lab, dead ones included."""
+        try:
+            lines = self._folder.processes.read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            facts = json.loads(line)
+            log = self.node_folder(facts["node"]) / f"{facts['service']}.log"
+            found.append(Process(facts["node"], facts["service"], facts["pid"], facts["started"], log))
+        return found
+
+    def command(self, node: str, argv: Sequence[str], *, root: bool = True, terminal: bool = False) -> list[str]:
+        """The command line that runs ``argv`` in a node from the host."""
+        return self.runtime(node).command(self.place(node), argv, root=root, terminal=terminal)
+
+    def exec(
+        self, node: str, argv: Sequence[str], *, timeout: float = 30, root: bool = True, check: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in a node and return its output and status; ``check``: ApplyError unless the status is 0."""
+        try:
+            done = subprocess.run(
+                self.command(node, argv, root=root),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ApplyError(f"{argv[0]} did not end within {timeout:g} s", where=f"node {node}") from error
+        if check and done.returncode:
+            said = (done.stderr or done.stdout).strip()
+            raise ApplyError(f"{' '.join(argv)} ended with status {done.returncode}: {said}", where=f"node {node}")
+        return done
+
+    def subsystem(self, name: str) -> Any:
+        """The handle of a subsystem; TestbedError if the topology has no such section."""
+        from testbed.subsystem import subsystems
+
+        if name not in self.plan.sections or name not in subsystems():
+            raise TestbedError(f"lab {self.name!r} has no {name!r}", remedy=f"its topology needs a section `{name}`")
+        if name not in self._subsystems:
+            self._subsystems[name] = subsystems()[name].attach(self)
+        return self._subsystems[name]
+
+    def keep_subsystem(self, name: str, handle: Any) -> None:
+        """Remember the handle of a subsystem that has just been started."""
+        self._subsystems[name] = handle
+
+    def event(self, kind: str, node: str = "", **detail: Any) -> None:
+        """Record that something happened, on disk and to every listener."""
+        now = time.monotonic()
+        line = json.dumps({"t": now, "wall": time.time(), "kind": kind, "node": node, **detail})
+        with self._lock, self._folder.events.open("a") as file:
+            file.write(line + "\n")
+        for listener in list(self.listeners):
+            listener(now, kind, node, detail)
+
+    def save(self) -> None:
+        """Write the record, so that other processes see it."""
+        self._folder.write(self.record)
+
+    def facts(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return asdict(self.record)
+
+    def down(self) -> None:
+        """Take the lab down; see ``down.down``."""
+        from testbed.lab.down import down
+
+        down(self.name)

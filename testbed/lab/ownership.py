@@ -1,0 +1,120 @@
+"""Finding and ending what belongs to a lab by the marks it carries, never by the name of a program.
+
+A process is a lab's if its environment says so, or if it lives in one of the lab's network namespaces (programs such
+as nginx overwrite their environment). This needs no list of what was started, so nothing can be missing from it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from testbed.errors import WaitTimeout
+from testbed.net import namespace
+from testbed.runtime.base import LAB_VARIABLE, start_time
+
+
+def namespace_path(lab: str, node: str) -> Path:
+    """Where a node's namespace is kept."""
+    return namespace.NETNS_FOLDER / f"tb-{lab}-{node}"
+
+
+def namespaces(lab: str) -> list[Path]:
+    """The kept namespaces of a lab."""
+    try:
+        return sorted(namespace.NETNS_FOLDER.glob(f"tb-{lab}-*"))
+    except FileNotFoundError:
+        return []
+
+
+def labs_with_namespaces() -> set[str]:
+    """Ids of all labs that have a namespace on this machine."""
+    return {path.name.split("-")[1] for path in namespace.NETNS_FOLDER.glob("tb-????????-*")}
+
+
+def processes(lab: str) -> dict[int, int]:
+    """Pid and start time of every living process of a lab, but for our own process and those that it runs under
+    (a user may say ``down`` in a shell inside the lab)."""
+    spared = ancestry(os.getpid())
+    inodes = {path.stat().st_ino for path in namespaces(lab)}
+    mark = f"{LAB_VARIABLE}={lab}".encode()
+    found: dict[int, int] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) in spared:
+            continue
+        try:
+            owned = (inodes and os.stat(f"{entry.path}/ns/net").st_ino in inodes) or (
+                mark in Path(entry.path, "environ").read_bytes().split(b"\0")
+            )
+        except OSError:
+            continue  # it ended while we looked, or is a kernel thread
+        if owned and (started := start_time(int(entry.name))) is not None:
+            found[int(entry.name)] = started
+    return found
+
+
+def ancestry(pid: int) -> set[int]:
+    """``pid``, its parent, that one's parent and so on."""
+    found: set[int] = set()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            break
+    return found
+
+
+def end_processes(lab: str, timeout: float = 10) -> None:
+    """End every process of a lab at once and wait until all are gone.
+
+    Looks again until none is left, since a process may have started another one meanwhile.
+    WaitTimeout names what did not go.
+    """
+    deadline = time.monotonic() + timeout
+    while victims := processes(lab):
+        for pid, started in victims.items():
+            _kill(pid, started)
+        _await(victims, deadline, timeout)
+
+
+def _kill(pid: int, started: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if start_time(pid) == started:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _await(victims: dict[int, int], deadline: float, timeout: float) -> None:
+    while left := [pid for pid, started in victims.items() if start_time(pid) == started]:
+        if time.monotonic() > deadline:
+            raise WaitTimeout("the lab's processes to end", timeout, f"still there: {describe(left)}")
+        time.sleep(0.002)
+
+
+def describe(pids: Iterable[int]) -> str:
+    """Pids with their command lines, for messages."""
+    words = []
+    for pid in pids:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            command = "gone"
+        words.append(f"{pid} ({command[:60]})")
+    return ", ".join(words)
+
+
+def remove_namespaces(lab: str) -> None:
+    """Remove every kept namespace of a lab."""
+    for path in namespaces(lab):
+        namespace.remove(path)

@@ -1,0 +1,180 @@
+"""The network of a whole plan: namespaces, links, addresses, routes, rates; applied in batches and read back.
+
+Data goes from the plan to the kernel here and nowhere else. Nothing in this module touches the caller's namespace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import ApplyError
+from testbed.net import namespace, readback, requests
+from testbed.net.netlink import Netlink, Request
+from testbed.plan.types import End, Impairment, Link, Node, Plan
+
+BRIDGE = "br0"
+"""The bridge inside a switch's namespace."""
+
+
+@dataclass
+class _Opened:
+    """A namespace while it is being furnished: a file descriptor to name it by, and a socket inside it."""
+
+    fd: int
+    netlink: Netlink
+    index: dict[str, int]
+
+
+def build(plan: Plan, path_of: Callable[[str], Path], ready: Mapping[str, int]) -> None:
+    """Make the network of ``plan``. ``path_of`` gives the name to keep each node's namespace by; ``ready`` names the
+    nodes whose namespace a process (by pid) has made already, such as a container's.
+
+    Raises ApplyError naming the node and the item that the kernel refused or that reads back different.
+    """
+    namespace.in_thread(lambda: _build(plan, path_of, ready))
+
+
+def _build(plan: Plan, path_of: Callable[[str], Path], ready: Mapping[str, int]) -> None:
+    opened: dict[str, _Opened] = {}
+    try:
+        for node in plan.nodes:
+            opened[node.name] = _open(plan, node, path_of(node.name), ready.get(node.name))
+        _make_links(plan, opened)
+        for node in plan.nodes:
+            _configure(plan, node, opened[node.name])
+        for node in plan.nodes:
+            verify(plan, node, opened[node.name].netlink)
+    finally:
+        for item in opened.values():
+            item.netlink.close()
+            os.close(item.fd)
+
+
+def _open(plan: Plan, node: Node, path: Path, pid: int | None) -> _Opened:
+    try:
+        if pid is None:
+            namespace.unshare()
+            namespace.keep_current(path)
+        else:
+            namespace.adopt(pid, path)
+            namespace.enter(path)
+        for key, value in sysctls(plan, node).items():
+            _write_sysctl(node, key, value)
+        return _Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Netlink(), {})
+    except OSError as error:
+        raise ApplyError(f"cannot make the namespace {path}: {error}", where=f"node {node.name}") from error
+
+
+def sysctls(plan: Plan, node: Node) -> dict[str, str]:
+    """What a node's namespace needs whatever the machine's own settings are; namespaces inherit some of those."""
+    ipv6 = any(address.version == 6 for link in plan.links_of(node.name) for address in link.end(node.name).addresses)
+    forward = "1" if node.kind == "router" else "0"
+    values = {
+        "net/ipv4/ip_forward": forward,
+        "net/ipv4/conf/all/rp_filter": "0",
+        "net/ipv4/conf/default/rp_filter": "0",
+        "net/ipv4/ping_group_range": "0 2147483647",
+        # without IPv6 addresses in the plan every interface would still send router solicitations and MLD reports
+        "net/ipv6/conf/all/disable_ipv6": "0" if ipv6 else "1",
+        "net/ipv6/conf/default/disable_ipv6": "0" if ipv6 else "1",
+    }
+    if ipv6:
+        values["net/ipv6/conf/all/forwarding"] = forward
+    if node.kind == "switch":
+        values["net/bridge/bridge-nf-call-iptables"] = "0"
+    return values
+
+
+def _write_sysctl(node: Node, key: str, value: str) -> None:
+    path = Path("/proc/sys", key)
+    try:
+        path.write_text(value)
+        seen = path.read_text().split()
+    except FileNotFoundError:
+        if key.startswith(("net/ipv6/", "net/bridge/")):
+            return  # the kernel has no such feature, so there is nothing to switch
+        raise
+    if seen != value.split():
+        raise ApplyError(f"sysctl {key} reads {' '.join(seen)!r} after {value!r} was set", where=f"node {node.name}")
+
+
+def _make_links(plan: Plan, opened: dict[str, _Opened]) -> None:
+    switches = {node.name for node in plan.nodes if node.kind == "switch"}
+    by_socket: dict[str, list[Request]] = {name: [requests.bridge(BRIDGE)] for name in switches}
+    for link in plan.links:
+        request = requests.veth(link, opened[link.a.node].fd, opened[link.b.node].fd)
+        by_socket.setdefault(link.a.node, []).append(request)
+    for name, items in by_socket.items():
+        opened[name].netlink.apply(f"node {name}", items)
+    for item in opened.values():
+        item.index = {ifname: device.index for ifname, device in readback.devices(item.netlink).items()}
+
+
+def _configure(plan: Plan, node: Node, item: _Opened) -> None:
+    todo = [requests.up(requests.LOOPBACK, "lo")]
+    master = None
+    if node.kind == "switch":
+        master = item.index[BRIDGE]
+        todo.append(requests.up(master, BRIDGE))
+    for end, outgoing, mtu in ends_of(plan, node.name):
+        index = item.index[end.ifname]
+        if end.ifname != end.interface:
+            todo.append(requests.altname(index, end.interface))
+        todo.extend(requests.address(index, address, end.interface) for address in end.addresses)
+        if outgoing.rate_bps is not None:
+            todo.append(requests.tbf(index, outgoing.rate_bps, mtu, end.interface))
+        todo.append(requests.up(index, end.interface, master=master))
+    todo.extend(requests.neighbour(item.index[entry.ifname], entry) for entry in node.neighbours)
+    todo.extend(requests.route(item.index[entry.ifname], entry) for entry in node.routes)
+    item.netlink.apply(f"node {node.name}", todo)
+
+
+def ends_of(plan: Plan, node: str) -> Iterable[tuple[End, Impairment, int]]:
+    """Each interface of ``node`` with what its link does to packets that leave by it, and the link's MTU."""
+    for link in plan.links_of(node):
+        yield link.end(node), _outgoing(link, node), link.mtu
+
+
+def _outgoing(link: Link, node: str) -> Impairment:
+    return link.forward if link.a.node == node else link.backward
+
+
+def verify(plan: Plan, node: Node, netlink: Netlink) -> None:
+    """Compare what the kernel holds with the plan; ApplyError names the first difference. ``netlink`` is inside."""
+    where = f"node {node.name}"
+    found = readback.devices(netlink)
+    rates = readback.qdiscs(netlink) if any(out.rate_bps for _, out, _ in ends_of(plan, node.name)) else {}
+    addresses = readback.addresses(netlink)
+    expected_addresses = set()
+    for end, outgoing, mtu in ends_of(plan, node.name):
+        device = found.get(end.ifname)
+        if device is None:
+            raise ApplyError(f"interface {end.interface} is missing", where=where)
+        seen = (device.mac, device.mtu, device.up, device.altname)
+        wanted = (end.mac, mtu, True, "" if end.ifname == end.interface else end.interface)
+        _same(where, f"interface {end.interface} (hardware address, MTU, up, alternative name)", wanted, seen)
+        if outgoing.rate_bps is not None:
+            qdisc = rates.get(device.index)
+            got = (qdisc.kind, qdisc.handle, qdisc.rate_bytes) if qdisc else None
+            _same(where, f"rate of {end.interface}", ("tbf", requests.QDISC_HANDLE, outgoing.rate_bps // 8), got)
+        expected_addresses.update((device.index, address) for address in end.addresses)
+    _same(where, "addresses", expected_addresses, addresses)
+    index = {ifname: device.index for ifname, device in found.items()}
+    wanted_routes = sorted((str(r.destination), str(r.via), index[r.ifname]) for r in node.routes)
+    seen_routes = sorted((str(to), str(via), oif) for to, via, oif in readback.static_routes(netlink))
+    _same(where, "routes", wanted_routes, seen_routes)
+    wanted_neighbours = {(index[n.ifname], n.address, n.mac) for n in node.neighbours}
+    _same(where, "neighbours", wanted_neighbours, readback.permanent_neighbours(netlink))
+
+
+def _same(where: str, what: str, wanted: object, seen: object) -> None:
+    if wanted == seen:
+        return
+    if isinstance(wanted, (set, list)) and isinstance(seen, (set, list)):
+        missing = [item for item in wanted if item not in seen]
+        extra = [item for item in seen if item not in wanted]
+        raise ApplyError(f"{what} differ after they were set: missing {missing}, unexpected {extra}", where=where)
+    raise ApplyError(f"{what} reads {seen} after {wanted} was set", where=where)

@@ -1,0 +1,114 @@
+"""What the kernel holds for a namespace, decoded just far enough to be compared with a plan."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_interface, ip_network
+
+from testbed.net.netlink import Netlink, attributes
+from testbed.plan.types import Address, Interface, Network
+
+_GETLINK, _GETADDR, _GETROUTE, _GETNEIGH, _GETQDISC = 18, 22, 26, 30, 38
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 1, 3, 4, 10, 52, 53
+_UP, _RUNNING = 0x1, 0x40
+_PERMANENT = 0x80
+_MAIN, _STATIC, _UNICAST = 254, 4, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A network interface as the kernel has it."""
+
+    index: int
+    ifname: str
+    mac: str
+    mtu: int
+    up: bool
+    running: bool
+    master: int
+    altname: str
+
+
+@dataclass(frozen=True, slots=True)
+class Qdisc:
+    """A root queueing discipline."""
+
+    index: int
+    kind: str
+    handle: int
+    rate_bytes: int
+    """Token bucket rate, bytes per second; 0 for other kinds."""
+
+
+def devices(netlink: Netlink) -> dict[str, Device]:
+    """All interfaces by kernel name."""
+    found = {}
+    for data in netlink.dump(_GETLINK, bytes(16)):
+        _, _, index, flags = struct.unpack_from("=BxHiI", data)
+        parts = attributes(data, 16)
+        ifname = parts[_IFLA_IFNAME].rstrip(b"\0").decode()
+        other = attributes(parts.get(_IFLA_PROP_LIST, b""), 0).get(_IFLA_ALT_IFNAME, b"")
+        found[ifname] = Device(
+            index=index,
+            ifname=ifname,
+            mac=parts.get(_IFLA_ADDRESS, b"").hex(":"),
+            mtu=struct.unpack("=I", parts[_IFLA_MTU])[0],
+            up=bool(flags & _UP),
+            running=bool(flags & _RUNNING),
+            master=struct.unpack("=I", parts[_IFLA_MASTER])[0] if _IFLA_MASTER in parts else 0,
+            altname=other.rstrip(b"\0").decode(),
+        )
+    return found
+
+
+def addresses(netlink: Netlink) -> set[tuple[int, Interface]]:
+    """(interface index, address) of every address but link-local ones."""
+    found: set[tuple[int, Interface]] = set()
+    for data in netlink.dump(_GETADDR, bytes(8)):
+        _, length, _, scope, index = struct.unpack_from("=BBBBI", data)
+        parts = attributes(data, 8)
+        if scope == 0:  # global
+            found.add((index, ip_interface((parts.get(2) or parts[1], length))))
+    return found
+
+
+def static_routes(netlink: Netlink) -> list[tuple[Network, Address, int]]:
+    """(destination, next hop, interface index) of every static unicast route in the main table, duplicates included."""
+    found: list[tuple[Network, Address, int]] = []
+    for data in netlink.dump(_GETROUTE, bytes(12)):
+        family, length, _, _, table, protocol, _, kind = struct.unpack_from("=BBBBBBBB", data)
+        if (table, protocol, kind) != (_MAIN, _STATIC, _UNICAST):
+            continue
+        parts = attributes(data, 12)
+        destination = parts.get(1) or bytes(4 if family == 2 else 16)
+        hop = ip_address(parts[5]) if 5 in parts else ip_address(bytes(len(destination)))
+        found.append((ip_network((destination, length)), hop, struct.unpack("=I", parts[4])[0]))
+    return found
+
+
+def permanent_neighbours(netlink: Netlink) -> set[tuple[int, Address, str]]:
+    """(interface index, address, hardware address) of every permanent neighbour entry."""
+    found: set[tuple[int, Address, str]] = set()
+    for data in netlink.dump(_GETNEIGH, bytes(12)):
+        _, index, state = struct.unpack_from("=BxxxiH", data)
+        if state & _PERMANENT:
+            parts = attributes(data, 12)
+            found.add((index, ip_address(parts[1]), parts.get(2, b"").hex(":")))
+    return found
+
+
+def qdiscs(netlink: Netlink) -> dict[int, Qdisc]:
+    """The root queueing discipline of each interface, by index."""
+    found = {}
+    for data in netlink.dump(_GETQDISC, bytes(20)):
+        _, index, handle, parent = struct.unpack_from("=BxxxiII", data)
+        if parent != 0xFFFFFFFF:
+            continue
+        parts = attributes(data, 20)
+        kind = parts[1].rstrip(b"\0").decode()
+        rate = 0
+        if kind == "tbf":
+            rate = struct.unpack_from("=I", attributes(parts[2], 0)[1], 8)[0]
+        found[index] = Qdisc(index, kind, handle, rate)
+    return found
