@@ -76,6 +76,7 @@ class Lab:
     def runtime(self, node: str) -> Runtime:
         """The runtime of a node."""
         name = self.node(node).runtime
+        # one of each kind a lab: the engine's client is costly to make
         with self._lock:
             if name not in self._runtimes:
                 self._runtimes[name] = runtimes.make(name)

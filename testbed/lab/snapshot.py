@@ -42,7 +42,7 @@ def take() -> Snapshot:
 
 def difference(before: Snapshot, after: Snapshot) -> list[str]:
     """One line for everything that is in one snapshot and not in the other."""
-    lines = []
+    lines: list[str] = []
     for part in before:
         gone = _subtract(before[part], after.get(part, []))
         new = _subtract(after.get(part, []), before[part])
@@ -86,7 +86,7 @@ def _ip(*arguments: str) -> list[str]:
 
 
 def _permanent_neighbours() -> list[str]:
-    return [line for line in _run(["ip", "neigh", "show", "nud", "permanent"])]
+    return _run(["ip", "neigh", "show", "nud", "permanent"])
 
 
 def _sysctls() -> list[str]:

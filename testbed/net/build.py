@@ -13,7 +13,7 @@ from pathlib import Path
 from testbed.errors import ApplyError
 from testbed.net import namespace, readback, requests
 from testbed.net.netlink import Netlink, Request
-from testbed.plan.types import End, Impairment, Link, Node, Plan
+from testbed.plan.types import End, Impairment, Interface, Link, Node, Plan
 
 BRIDGE = "br0"
 """The bridge inside a switch's namespace."""
@@ -148,7 +148,7 @@ def verify(plan: Plan, node: Node, netlink: Netlink) -> None:
     found = readback.devices(netlink)
     rates = readback.qdiscs(netlink) if any(out.rate_bps for _, out, _ in ends_of(plan, node.name)) else {}
     addresses = readback.addresses(netlink)
-    expected_addresses = set()
+    expected_addresses: set[tuple[int, Interface]] = set()
     for end, outgoing, mtu in ends_of(plan, node.name):
         device = found.get(end.ifname)
         if device is None:
