@@ -1,0 +1,283 @@
+"""The pytest plugin: a lab and a run a scenario, without glue code in the scenario.
+
+    pytestmark = pytest.mark.testbed(topology="onion-paper.yaml", hold=["onions"])
+
+    def test_something(lab, measure): ...
+
+``lab`` is up for the module's tests and gone afterwards; ``measure`` records a run folder and makes its report.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testbed.errors import TestbedError
+from testbed.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+    from testbed.measure.measure import Measure
+    from testbed.model.topology import Topology
+    from testbed.plan.types import Plan
+
+EXIT_INVALID = 10
+"""Exit status of a session whose scenarios passed but which recorded an INVALID run (pytest's own end at 5)."""
+
+_progress = pytest.StashKey[Progress]()
+_runs = pytest.StashKey[list[Path]]()
+_invalid = pytest.StashKey[list[str]]()
+_failed = pytest.StashKey[set[str]]()
+_interrupted = pytest.StashKey[bool]()
+_recorders = pytest.StashKey[dict[Path, "Measure"]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The plugin's options."""
+    group = parser.getgroup("testbed", "network labs")
+    group.addoption("--testbed-topology", metavar="FILE", help="use this topology instead of the scenario's own")
+    group.addoption("--testbed-runtime", choices=["process", "container"], help="runtime of every node")
+    group.addoption("--testbed-repeats", type=_count, default=1, metavar="N", help="repeat each measurement N times")
+    group.addoption("--testbed-seed", type=int, metavar="N", help="seed instead of the topology's own")
+    group.addoption("--testbed-param", action="append", default=[], metavar="KEY=VALUE", help="scenario parameter")
+    group.addoption("--testbed-runs", metavar="DIR", help="folder for run folders (default: $TESTBED_RUNS or runs)")
+    group.addoption("--testbed-keep", action="store_true", help="leave labs up at the end")
+    group.addoption("--testbed-pause-on-error", action="store_true", help="stop before a failed test's lab goes down")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(f"{number} is not a number of repeats")
+    return number
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers",
+        "testbed(topology, hold=(), parameters={}): the topology of the module's lab, subsystems that the scenario "
+        "starts itself, and the parameters that it knows, with their defaults as text",
+    )
+    config.stash.setdefault(_progress, Silent())
+    config.stash[_runs] = []
+    config.stash[_invalid] = []
+    config.stash[_failed] = set()
+    config.stash[_interrupted] = False
+    config.stash[_recorders] = {}
+
+
+def listen(config: pytest.Config, progress: Progress) -> None:
+    """Send the progress of labs and scenarios to ``progress``."""
+    config.stash[_progress] = progress
+
+
+def recorded_runs(config: pytest.Config) -> list[Path]:
+    """Folders of the runs that this session recorded."""
+    return config.stash[_runs]
+
+
+@pytest.fixture(scope="module")
+def testbed_plan(request: pytest.FixtureRequest) -> tuple[Topology, Plan, Path]:
+    """The module's topology, its plan and the file it comes from."""
+    from testbed.plan.load import load_topology
+
+    marker = request.node.get_closest_marker("testbed")
+    given = request.config.getoption("testbed_topology")
+    named = given or (marker.kwargs.get("topology") if marker else None)
+    if not named:
+        raise TestbedError(
+            "no topology", where=str(request.path), remedy='add `pytestmark = pytest.mark.testbed(topology="FILE")`'
+        )
+    path = Path(named) if given else find_topology(named, request.path)
+    seed = request.config.getoption("testbed_seed")
+    topology, plan = load_topology(path, seed=seed)
+    return topology, plan, path
+
+
+def find_topology(named: str, scenario: Path) -> Path:
+    """A scenario's topology: beside it, in the ``topologies`` folder beside its folder, or where the path says."""
+    places = [scenario.parent / named, scenario.parent.parent / "topologies" / named, Path(named)]
+    for place in places:
+        if place.is_file():
+            return place
+    raise TestbedError(f"there is no topology {named!r}", remedy=f"looked at {', '.join(map(str, places))}")
+
+
+@pytest.fixture(scope="module")
+def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path]) -> Iterator[Lab]:
+    """The lab of the module's topology, up; down again after the module's last test."""
+    from testbed.lab.up import up
+
+    config = request.config
+    _, plan, path = testbed_plan
+    marker = request.node.get_closest_marker("testbed")
+    recorder = request.getfixturevalue("measure") if _wants(request, "measure") else None
+    progress = _Recorded(config.stash[_progress], recorder)
+    started = up(
+        plan,
+        _lab_name(plan, request.path),
+        runtime=config.getoption("testbed_runtime"),
+        progress=progress,
+        hold=marker.kwargs.get("hold", ()) if marker else (),
+        owner=None if config.getoption("testbed_keep") else os.getpid(),
+        topology=str(path.resolve()),
+    )
+    if recorder:
+        started.listeners.append(recorder.run.listener)
+    yield started
+    if recorder:
+        recorder.stop()  # its samplers read the lab's namespaces
+        _keep_logs(started, recorder)
+    if config.getoption("testbed_keep"):
+        print(f"\nlab {started.name} is left up; take it down with `testbed down {started.name}`", file=sys.stderr)
+    else:
+        started.down()
+
+
+@pytest.fixture(scope="module")
+def measure(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path]) -> Iterator[Measure]:
+    """Records the module's run. Afterwards the run is closed and its report made, also after failure and Ctrl-C."""
+    from testbed.measure.measure import Measure
+    from testbed.measure.store import Run, runs_root
+
+    config = request.config
+    _, plan, path = testbed_plan
+    root = Path(config.getoption("testbed_runs") or runs_root())
+    repeats = config.getoption("testbed_repeats")
+    parameters = _parameters(request)
+    run = Run.create(
+        root,
+        request.path.stem,
+        plan,
+        seed=plan.seed,
+        topology=path.read_text(),
+        manifest={"repeats": repeats, "parameters": parameters, "runtime": config.getoption("testbed_runtime")},
+    )
+    config.stash[_runs].append(run.path)
+    recorder = Measure(run, repeats=repeats, seed=plan.seed, parameters=parameters, progress=config.stash[_progress])
+    config.stash[_recorders][request.path] = recorder
+    yield recorder
+    del config.stash[_recorders][request.path]
+    try:
+        recorder.stop()
+    finally:
+        _finish(config, request.node.nodeid, recorder)
+
+
+def _finish(config: pytest.Config, module: str, recorder: Measure) -> None:
+    from testbed.report import build_report
+
+    run = recorder.run
+    failed = any(nodeid.startswith(module) for nodeid in config.stash[_failed])
+    run.close("interrupted" if config.stash[_interrupted] else "failed" if failed else "passed")
+    config.stash[_invalid].extend(run.invalid_reasons)
+    config.stash[_progress].update("report", 0, 1)
+    build_report(run.path)
+    config.stash[_progress].update("report", 1, 1)
+
+
+def _keep_logs(lab: Lab, recorder: Measure) -> None:
+    """Copy the nodes' logs into the run folder before they go with the lab."""
+    import shutil
+
+    for node in lab.plan.nodes:
+        for log in lab.node_folder(node.name).glob("*.log"):
+            shutil.copyfile(log, recorder.path / "logs" / f"{node.name}-{log.name}")
+
+
+def _wants(request: pytest.FixtureRequest, fixture: str) -> bool:
+    """Whether any test of the module uses ``fixture``."""
+    items = (item for item in request.session.items if item.path == request.path)
+    return any(fixture in getattr(item, "fixturenames", ()) for item in items)
+
+
+def _lab_name(plan: Plan, scenario: Path) -> str:
+    """One name a session and worker, so that several sessions can be at work on the same topology."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    return "-".join(word for word in (plan.name, scenario.stem.replace("_", "-"), worker, str(os.getpid())) if word)
+
+
+def _parameters(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The scenario's parameters: its own defaults and what the command line says."""
+    marker = request.node.get_closest_marker("testbed")
+    values: dict[str, str] = dict(marker.kwargs.get("parameters", {})) if marker else {}
+    for word in request.config.getoption("testbed_param"):
+        key, separator, value = word.partition("=")
+        if not separator:
+            raise TestbedError(f"parameter {word!r} has no value", remedy="write KEY=VALUE")
+        if key not in values:
+            known = ", ".join(values) or "none"
+            raise TestbedError(f"{request.path.stem} has no parameter {key!r}", remedy=f"it has: {known}")
+        values[key] = value
+    return values
+
+
+class _Recorded:
+    """Passes progress on, and records the end of each stage in the run."""
+
+    def __init__(self, progress: Progress, recorder: Measure | None) -> None:
+        self._progress = progress
+        self._recorder = recorder
+        self._done: set[str] = set()
+        self._lock = threading.Lock()
+
+    def update(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """Pass on; the first time that a stage is over is an event."""
+        self._progress.update(stage, done, total, note)
+        with self._lock:
+            over = done >= total and stage not in self._done
+            if over:
+                self._done.add(stage)
+        if over and self._recorder:
+            self._recorder.event("stage", stage=stage, count=total, note=note)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Remember failures for the run's status; stop before the lab goes where asked to."""
+    report = yield
+    if report.failed:
+        if call.excinfo and isinstance(call.excinfo.value, TestbedError) and call.when != "call":
+            report.longrepr = str(call.excinfo.value)  # a clear message needs no traceback
+        item.config.stash[_failed].add(item.nodeid)
+        recorder = item.config.stash[_recorders].get(item.path)
+        if recorder and call.excinfo:
+            recorder.event("failure", test=item.nodeid, phase=call.when, message=str(call.excinfo.value))
+        if item.config.getoption("testbed_pause_on_error"):
+            _pause(item, report.longreprtext)
+    return report
+
+
+def _pause(item: pytest.Item, message: str) -> None:
+    capture = item.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(f"\n{message}\n\n{item.nodeid} failed; its lab is still up: `testbed ps`, `testbed shell NODE`.")
+        if sys.stdin.isatty():
+            input("Press Enter to go on. ")
+        else:
+            print("stdin is no terminal: going on")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
+    """Before fixtures end: tell them whether Ctrl-C came. After: an INVALID run shows in the exit status."""
+    stash = session.config.stash
+    stash[_interrupted] = exitstatus == pytest.ExitCode.INTERRUPTED
+    yield
+    if session.exitstatus == pytest.ExitCode.OK and stash[_invalid]:
+        session.exitstatus = EXIT_INVALID
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Where the runs lie, and which of them are INVALID."""
+    for path in config.stash[_runs]:
+        terminalreporter.write_line(f"testbed run: {path / 'report.html'}")
+    for reason in config.stash[_invalid]:
+        terminalreporter.write_line(f"testbed run INVALID: {reason}", red=True)

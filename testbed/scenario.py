@@ -1,0 +1,91 @@
+"""Running a scenario: one call with plain arguments, a run folder as the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import TestbedError
+from testbed.plan.types import RuntimeName
+from testbed.progress import Progress, Silent
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a scenario."""
+
+    status: int
+    """pytest's exit status, or ``pytest_plugin.EXIT_INVALID``; 0 is good."""
+    runs: tuple[Path, ...]
+    """Folders of the runs that it recorded."""
+
+
+def folders() -> list[Path]:
+    """Where scenarios are looked for: the current folder's ``scenarios``, then the project's own."""
+    return [Path("scenarios"), Path(__file__).resolve().parent.parent / "scenarios"]
+
+
+def scenarios() -> dict[str, Path]:
+    """All scenarios by name."""
+    found: dict[str, Path] = {}
+    for folder in reversed(folders()):
+        found.update({path.stem: path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")})
+    return found
+
+
+def find(name: str) -> Path:
+    """The file of the scenario ``name``, which may be a path itself."""
+    if name.endswith(".py") and Path(name).is_file():
+        return Path(name)
+    known = scenarios()
+    if name not in known:
+        raise TestbedError(f"there is no scenario {name!r}", remedy=f"scenarios: {', '.join(sorted(known)) or 'none'}")
+    return known[name]
+
+
+def run(
+    name: str,
+    *,
+    topology: Path | None = None,
+    repeats: int = 1,
+    seed: int | None = None,
+    runtime: RuntimeName | None = None,
+    parameters: Mapping[str, str] | None = None,
+    runs: Path | None = None,
+    keep: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run a scenario to its end. Failures are in the outcome and in the run; TestbedError if there is no such one."""
+    import pytest
+
+    from testbed import pytest_plugin
+
+    path = find(name).resolve()
+    if topology is not None and not topology.is_file():
+        raise TestbedError(f"there is no topology {str(topology)!r}")
+    arguments = [str(path), f"--rootdir={path.parent}", "--quiet", "--no-header", "--capture=no", "--tb=short"]
+    arguments += ["-p", "no:cacheprovider", f"--testbed-repeats={repeats}"]
+    arguments += [f"--testbed-topology={topology.resolve()}"] if topology else []
+    arguments += [f"--testbed-seed={seed}"] if seed is not None else []
+    arguments += [f"--testbed-runtime={runtime}"] if runtime else []
+    arguments += [f"--testbed-runs={runs}"] if runs else []
+    arguments += ["--testbed-keep"] if keep else []
+    arguments += [f"--testbed-param={key}={value}" for key, value in (parameters or {}).items()]
+
+    class Listening:
+        """Hands the progress over and the runs back."""
+
+        recorded: tuple[Path, ...] = ()
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_configure(self, config: pytest.Config) -> None:
+            pytest_plugin.listen(config, progress or Silent())
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_unconfigure(self, config: pytest.Config) -> None:
+            self.recorded = tuple(pytest_plugin.recorded_runs(config))
+
+    listening = Listening()
+    status = pytest.main(arguments, plugins=[listening])
+    return Outcome(int(status), listening.recorded)
