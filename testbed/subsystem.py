@@ -6,6 +6,7 @@ The core knows only this protocol and finds implementations by the entry point g
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from testbed.model.topology import Topology
     from testbed.plan.builder import PlanBuilder
     from testbed.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramNeed:
+    """A program that nodes of a subsystem run, which this machine must have where such a node is a plain process."""
+
+    program: str
+    package: str
+    """Debian package that brings it."""
+    least: str = ""
+    """Oldest version that will do, such as ``0.4.8``; empty: any."""
+    remedy: str = ""
+    """How to get a newer one, where the distribution's package may be too old."""
 
 
 class Subsystem(Protocol):
@@ -46,6 +60,11 @@ class Subsystem(Protocol):
 
     def attach(self, lab: Lab) -> Any:
         """The handle for a lab that another process started."""
+
+
+def programs_of(subsystem: Subsystem) -> tuple[ProgramNeed, ...]:
+    """The programs that a subsystem's nodes run: its attribute ``programs``, which it may leave out."""
+    return tuple(getattr(subsystem, "programs", ()))
 
 
 @cache

@@ -1,7 +1,7 @@
 """The container image of nodes: made here, from Debian's packages, with or without a registry.
 
-The base is ``debian:bookworm-slim`` where a registry can be reached. Elsewhere ``mmdebstrap`` makes one from the package
-sources of this machine; it then holds all packages already, and the build needs no network.
+The base is ``debian:bookworm-slim`` where a registry can be reached. Elsewhere ``mmdebstrap`` makes one from the
+package sources of this machine; it then holds all packages already, and the build needs no network.
 """
 
 from __future__ import annotations

@@ -9,10 +9,20 @@ from testbed.errors import Problem
 from testbed.model.topology import Topology
 from testbed.plan.builder import PlanBuilder
 from testbed.progress import Progress
+from testbed.subsystem import ProgramNeed
 from testbed.tor.spec import OnionSpec, OnionsSpec, TorSpec
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
+
+
+TOR = ProgramNeed(
+    "tor",
+    "tor",
+    least="0.4.8",
+    remedy="add your distribution's backports or the Tor Project's own package repository, then `apt-get install tor`",
+)
+NGINX = ProgramNeed("nginx", "nginx-light")
 
 
 def tor_nodes(spec: TorSpec) -> Iterator[tuple[str, str]]:
@@ -37,6 +47,7 @@ class TorSubsystem:
 
     name = "tor"
     after: tuple[str, ...] = ()
+    programs = (TOR, ProgramNeed("tor-gencert", "tor"))
     spec = TorSpec
 
     def check(self, spec: TorSpec, topology: Topology) -> Iterable[Problem]:
@@ -75,6 +86,7 @@ class OnionsSubsystem:
 
     name = "onions"
     after: tuple[str, ...] = ("tor",)
+    programs = (TOR, NGINX)
     spec = OnionsSpec
 
     def check(self, spec: OnionsSpec, topology: Topology) -> Iterable[Problem]:

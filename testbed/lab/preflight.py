@@ -1,0 +1,155 @@
+"""What a plan needs of this machine, checked before anything is touched."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.errors import PreflightError
+from testbed.lab.programs import SEARCH_PATH, lack
+from testbed.lab.state import state_root
+from testbed.plan.types import Plan
+from testbed.subsystem import ProgramNeed, programs_of, subsystems
+
+CORE_PROGRAMS = (ProgramNeed("nsenter", "util-linux"), ProgramNeed("setpriv", "util-linux"))
+"""What runs programs in nodes."""
+LEAST_DISK_BYTES = 200 * 2**20
+DISK_BYTES_A_NODE = 10 * 2**20
+"""Generous for the data and logs of one tor process."""
+LEAST_FILES = 1024
+
+Lack = tuple[str, str]
+"""What is missing, and the remedy (may be empty)."""
+
+
+def preflight(plan: Plan) -> None:
+    """Raise one PreflightError that names everything this machine lacks for ``plan``.
+
+    Changes nothing but this process's own limit of open files, which is raised as far as it may be.
+    """
+    lacks = [
+        *_root(),
+        *_links(plan),
+        *_programs(plan),
+        *_commands(plan),
+        *_engine(plan),
+        *_disk(plan),
+        *_files(),
+    ]
+    if not lacks:
+        return
+    if len(lacks) == 1:
+        raise PreflightError(lacks[0][0], remedy=lacks[0][1])
+    lines = [f"  - {what}" + (f"\n    {remedy}" if remedy else "") for what, remedy in lacks]
+    raise PreflightError("this lab cannot run here, for several reasons:\n" + "\n".join(lines))
+
+
+def _root() -> Iterator[Lack]:
+    if os.geteuid() != 0:
+        yield "a lab needs root: it makes network namespaces and programs in them", "run the command with sudo"
+
+
+def _links(plan: Plan) -> Iterator[Lack]:
+    asking = []
+    for link in plan.links:
+        wants = []
+        for key, text in (
+            ("delay_us", "delay"),
+            ("jitter_us", "jitter"),
+            ("loss", "loss"),
+            ("duplicate", "duplicate"),
+            ("corrupt", "corrupt"),
+            ("reorder", "reorder"),
+        ):
+            if getattr(link.forward, key) or getattr(link.backward, key):
+                wants.append(text)
+        if wants:
+            asking.append(f"{link.name} ({', '.join(wants)})")
+    if asking:
+        named = "; ".join(asking[:10]) + (f"; and {len(asking) - 10} more" if len(asking) > 10 else "")
+        yield (
+            "delay, jitter, loss, duplicate, corrupt and reorder are not available yet; "
+            f"links of this lab that ask for them: {named}",
+            "remove these keys (rate works), so that nothing is measured on links that are not what they should be",
+        )
+
+
+def _programs(plan: Plan) -> Iterator[Lack]:
+    """The programs of subsystems that have a node which is a plain process, and those that start all of them."""
+    needs = dict.fromkeys(CORE_PROGRAMS)
+    by_name = subsystems()
+    for node in plan.nodes:
+        if node.runtime == "process" and node.subsystem in by_name:
+            needs |= dict.fromkeys(programs_of(by_name[node.subsystem]))
+    for need in needs:
+        found = lack(need)
+        if found:
+            yield found
+
+
+def _commands(plan: Plan) -> Iterator[Lack]:
+    """The programs that the topology itself names for plain nodes."""
+    missing: dict[str, str] = {}
+    for node in plan.nodes:
+        for service in node.services:
+            program = service.argv[0]
+            if node.runtime != "process" or "${dir}" in program:
+                continue
+            if shutil.which(program, path=SEARCH_PATH) is None:
+                missing.setdefault(program, f"service {service.name!r} of node {node.name!r}")
+    for program, owner in missing.items():
+        yield f"there is no program {program!r}, which {owner} runs", "install it, or give its full path"
+
+
+def _engine(plan: Plan) -> Iterator[Lack]:
+    containers = [node for node in plan.nodes if node.runtime == "container"]
+    if not containers:
+        return
+    from testbed.runtime import engine, images
+
+    names = ", ".join(node.name for node in containers[:5]) + (", ..." if len(containers) > 5 else "")
+    try:
+        engine.probe()
+        for image in dict.fromkeys(node.image or images.DEFAULT_IMAGE for node in containers):
+            if images.labels(image) is None:
+                yield images.missing_message(image)
+    except engine.EngineError as error:
+        yield f"{error.what} (nodes in containers: {names})", error.remedy
+
+
+def _disk(plan: Plan) -> Iterator[Lack]:
+    folder = existing(state_root())
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        yield f"{folder}: {error.strerror}", "set TESTBED_STATE to another folder"
+        return
+    wanted = LEAST_DISK_BYTES + DISK_BYTES_A_NODE * len(plan.nodes)
+    if free < wanted:
+        yield (
+            f"the disk is nearly full: {free >> 20} MiB are free in {folder}, and this lab may need {wanted >> 20} MiB",
+            "free some space there, or set TESTBED_STATE to a folder on another disk",
+        )
+    elif os.geteuid() == 0 and os.statvfs(folder).f_flag & os.ST_RDONLY:
+        yield f"{folder} is on a file system that is mounted read-only", "set TESTBED_STATE to another folder"
+
+
+def existing(path: Path) -> Path:
+    """``path``, or the nearest folder above it that exists."""
+    while not path.is_dir() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _files() -> Iterator[Lack]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < LEAST_FILES:
+        yield (
+            f"a process may open only {hard} files here; {LEAST_FILES} are needed",
+            f"raise the limit: `ulimit -Hn {LEAST_FILES}` as root, or nofile in /etc/security/limits.conf",
+        )
