@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 Path = tuple[str | int, ...]
 """Where in a topology something stands: keys and list indices from the root, such as ``("links", 0, "delay")``."""
@@ -34,6 +35,10 @@ class Problem:
     remedy: str = ""
     at_key: bool = False
     """The mark is the key of the last path element, not its value (unknown or duplicate keys)."""
+    other: Path | None = None
+    """Where the other party stands, if two things clash."""
+    assumes: Literal["", "nodes", "links"] = ""
+    """True only if all nodes, or all links, are known; left out while other mistakes hide some of them."""
 
 
 class TopologyError(TestbedError):
