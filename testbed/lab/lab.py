@@ -18,6 +18,9 @@ from testbed.plan.types import Node, Plan, Service
 from testbed.runtime import runtimes
 from testbed.runtime.base import Place, Process, Runtime
 
+SETTLE = 0.2
+"""Seconds for which a program must run before it counts as started: time enough to refuse its configuration."""
+
 Listener = Callable[[float, str, str, dict[str, Any]], None]
 """Called with monotonic time, kind, node and detail of each event."""
 
@@ -92,15 +95,17 @@ class Lab:
         return process
 
     def start_services(self) -> None:
-        """Start the programs that the plan gives to nodes, and check that none ends in failure at once."""
+        """Start the programs that the plan gives to nodes. ApplyError if one fails within ``SETTLE`` seconds."""
         started = [self.spawn(node.name, service) for node in self.plan.nodes for service in node.services]
-        for process in started:
-            if process.popen is not None and process.popen.poll():
-                raise ApplyError(
-                    f"service {process.service} ended with status {process.popen.returncode}; its last words:\n"
-                    f"{process.log_tail()}",
-                    where=f"node {process.node}",
-                )
+        deadline = time.monotonic() + SETTLE
+        while started and time.monotonic() < deadline:
+            for process in started:
+                if status := process.exit_status():
+                    raise ApplyError(
+                        f"service {process.service} ended with status {status}; its last words:\n{process.log_tail()}",
+                        where=f"node {process.node}",
+                    )
+            time.sleep(0.01)
 
     def processes(self) -> list[Process]:
         """Every program that was started in the lab, dead ones included."""

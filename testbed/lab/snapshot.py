@@ -12,6 +12,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from testbed.runtime.base import LAB_VARIABLE
+
 Snapshot = dict[str, list[str]]
 
 _RESTLESS_SYSCTLS = re.compile(
@@ -34,7 +36,7 @@ def take() -> Snapshot:
         "namespaces": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
         "sysctls": _sysctls(),
         "mounts": sorted(line.split(" ", 4)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-        "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/") if not path.is_symlink()),
+        "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/docker*/**/")),
         "processes": _processes(),
         "containers": _containers(),
     }
@@ -104,21 +106,23 @@ def _sysctls() -> list[str]:
 
 
 def _processes() -> list[str]:
-    """Command lines of all processes but kernel threads, this one and its ancestors."""
-    from testbed.lab.ownership import ancestry
-
-    spared = ancestry(os.getpid())
+    """Processes that only a lab could have left: marked as a lab's, in a network namespace other than ours, or a zombie
+    child of this one. Others come and go on a living machine.
+    """
+    own_namespace = os.stat("/proc/self/ns/net").st_ino
     found = []
     for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) in spared:
+        if not entry.name.isdigit():
             continue
         try:
+            fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
             command = Path(entry.path, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            state = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[0]
+            marked = LAB_VARIABLE.encode() + b"=" in Path(entry.path, "environ").read_bytes()
+            foreign = fields[0] != "Z" and os.stat(f"{entry.path}/ns/net").st_ino != own_namespace
         except OSError:
             continue
-        if command or state == "Z":
-            found.append(f"{entry.name} {state if state == 'Z' else ''} {command}")
+        if marked or foreign or (fields[0] == "Z" and int(fields[1]) == os.getpid()):
+            found.append(f"{entry.name} {fields[0]} {command}")
     return sorted(found)
 
 

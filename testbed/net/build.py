@@ -164,7 +164,7 @@ def verify(plan: Plan, node: Node, netlink: Netlink) -> None:
     _same(where, "addresses", expected_addresses, addresses)
     index = {ifname: device.index for ifname, device in found.items()}
     wanted_routes = sorted((str(r.destination), str(r.via), index[r.ifname]) for r in node.routes)
-    seen_routes = sorted((str(to), str(via), oif) for to, via, oif in readback.static_routes(netlink))
+    seen_routes = sorted((str(to), str(via), oif) for to, via, oif in readback.routes(netlink))
     _same(where, "routes", wanted_routes, seen_routes)
     wanted_neighbours = {(index[n.ifname], n.address, n.mac) for n in node.neighbours}
     _same(where, "neighbours", wanted_neighbours, readback.permanent_neighbours(netlink))

@@ -6,6 +6,7 @@ A namespace is kept by a bind mount of its ``ns/net`` file under ``/run/netns``,
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -38,19 +39,32 @@ def _bind(source: Path, target: Path) -> None:
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """Run ``work`` in a thread of its own, which may change its namespace, and return or raise what it does."""
+    """Run ``work`` in a thread of its own, which may change its namespace, and return or raise what it does.
+
+    Ctrl-C meanwhile is raised once the thread has ended, so that what it makes is not made behind a clean-up's back.
+    """
     outcome: list[T] = []
     failure: list[BaseException] = []
+    over = threading.Event()  # Thread.join forgets a thread when Ctrl-C interrupts it (CPython before 3.13)
 
     def run() -> None:
         try:
             outcome.append(work())
         except BaseException as error:
             failure.append(error)
+        finally:
+            over.set()
 
     thread = threading.Thread(target=run, name="namespace-worker")
     thread.start()
-    thread.join()
+    interrupt: KeyboardInterrupt | None = None
+    while not over.is_set():
+        try:
+            over.wait()
+        except KeyboardInterrupt as pressed:
+            interrupt = pressed
+    if interrupt:
+        raise interrupt
     if failure:
         raise failure[0]
     return outcome[0]
@@ -96,4 +110,19 @@ def remove(target: Path) -> None:
     """Take the name away; the kernel destroys the namespace once nothing else holds it. Missing is fine."""
     while _libc.umount2(os.fsencode(target), _MNT_DETACH) == 0:
         pass  # mounted more than once only if someone else did so; the name must not survive that
-    target.unlink(missing_ok=True)
+    try:
+        target.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        for other in _mounted_elsewhere(target):
+            _check(_libc.umount2(os.fsencode(other), _MNT_DETACH), f"unmount {other}")
+        target.unlink(missing_ok=True)
+
+
+def _mounted_elsewhere(target: Path) -> list[str]:
+    """Mount points on ``target`` under another path: somebody has bound a folder above it, and with it our mount."""
+    tail = f"/{target.parent.name}/{target.name}"
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [line.split(" ")[4] for line in lines if " nsfs " in line]
+    return [point for point in points if point.endswith(tail)]

@@ -13,7 +13,7 @@ _GETLINK, _GETADDR, _GETROUTE, _GETNEIGH, _GETQDISC = 18, 22, 26, 30, 38
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 1, 3, 4, 10, 52, 53
 _UP, _RUNNING = 0x1, 0x40
 _PERMANENT = 0x80
-_MAIN, _STATIC, _UNICAST = 254, 4, 1
+_MAIN, _KERNEL, _UNICAST = 254, 2, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,13 @@ def addresses(netlink: Netlink) -> set[tuple[int, Interface]]:
     return found
 
 
-def static_routes(netlink: Netlink) -> list[tuple[Network, Address, int]]:
-    """(destination, next hop, interface index) of every static unicast route in the main table, duplicates included."""
+def routes(netlink: Netlink) -> list[tuple[Network, Address, int]]:
+    """(destination, next hop, interface index) of every unicast route in the main table, duplicates included, but for
+    those that the kernel adds with an address. A route without a next hop has the unspecified address there."""
     found: list[tuple[Network, Address, int]] = []
     for data in netlink.dump(_GETROUTE, bytes(12)):
         family, length, _, _, table, protocol, _, kind = struct.unpack_from("=BBBBBBBB", data)
-        if (table, protocol, kind) != (_MAIN, _STATIC, _UNICAST):
+        if table != _MAIN or kind != _UNICAST or protocol == _KERNEL:
             continue
         parts = attributes(data, 12)
         destination = parts.get(1) or bytes(4 if family == 2 else 16)

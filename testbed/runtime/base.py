@@ -52,6 +52,10 @@ class Process:
             return False
         return start_time(self.pid) == self.started
 
+    def exit_status(self) -> int | None:
+        """Exit status (negative: the signal) of an ended program that this very process started; None otherwise."""
+        return None if self.popen is None else self.popen.poll()
+
     def signal(self, number: int) -> None:
         """Send a signal; a program that is gone already is not an error, and nobody else's process is ever hit."""
         try:
