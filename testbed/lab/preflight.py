@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.errors import PreflightError
-from testbed.lab.programs import SEARCH_PATH, lack
+from testbed.lab.programs import find, lack
 from testbed.lab.state import state_root
 from testbed.plan.types import Plan
 from testbed.subsystem import ProgramNeed, programs_of, subsystems
@@ -98,7 +98,7 @@ def _commands(plan: Plan) -> Iterator[Lack]:
             program = service.argv[0]
             if node.runtime != "process" or "${dir}" in program:
                 continue
-            if shutil.which(program, path=SEARCH_PATH) is None:
+            if find(program) is None:
                 missing.setdefault(program, f"service {service.name!r} of node {node.name!r}")
     for program, owner in missing.items():
         yield f"there is no program {program!r}, which {owner} runs", "install it, or give its full path"
