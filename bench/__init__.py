@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m bench NAME``. Figures, not tests: the clock of a shared machine is no verdict."""

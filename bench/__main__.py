@@ -1,0 +1,38 @@
+"""Run benchmarks by name and print, last, one JSON object a line: name, value, unit, target, and the spread."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+
+BENCHMARKS = {
+    "star-100": "bench.star",
+    "star-300": "bench.star",
+    "bringup-small": "bench.bringup",
+    "bringup-paper": "bench.bringup",
+    "demo": "bench.demo",
+}
+"""Module of each benchmark; its ``measure(name)`` gives a ``Figure``."""
+
+
+def main(names: list[str]) -> int:
+    """Run the named benchmarks, or all; the exit status says whether each was measured, not whether it was fast."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown or not names:
+        print(f"usage: python -m bench NAME...\nNAME is one of {', '.join(BENCHMARKS)}, or all", file=sys.stderr)
+        if unknown != ["all"]:
+            return 2
+        names = list(BENCHMARKS)
+    figures = []
+    for name in names:
+        figure = import_module(BENCHMARKS[name]).measure(name)
+        figures.append(figure)
+        print(f"{name}: {figure.text()}", file=sys.stderr, flush=True)
+    for figure in figures:
+        print(json.dumps(figure.row()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
