@@ -117,6 +117,8 @@ class ClientLoad:
         self._cut = asyncio.Event()
         """No downloads at all."""
         self._ready = threading.Event()
+        # Not the thread's own end: in CPython 3.11 a join that Ctrl-C interrupts takes the thread for dead.
+        self._done = threading.Event()
         self._thread = threading.Thread(target=self._work, name="client-load", daemon=True)
 
     def start(self) -> None:
@@ -126,14 +128,13 @@ class ClientLoad:
 
     def stop(self, grace: float | None = None) -> None:
         """End now rather than at the duration's end, with this ``grace`` if given; ``join`` afterwards."""
-        if self._loop is not None and self._thread.is_alive():
+        if self._loop is not None and not self._done.is_set():
             with contextlib.suppress(RuntimeError):  # it ended meanwhile
                 self._loop.call_soon_threadsafe(self._end, self._grace if grace is None else grace)
 
     def join(self, timeout: float | None = None) -> LoadSummary:
         """Wait until every download is over and reported. Raises what ``on_result`` raised, or ``WaitTimeout``."""
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        if not self._done.wait(timeout):
             raise WaitTimeout("the end of the load", timeout or 0.0, f"{self._summary.outcomes.total()} downloads")
         if self._failure is not None:
             raise self._failure
@@ -151,6 +152,7 @@ class ClientLoad:
             self._failure = error
         finally:
             self._ready.set()
+            self._done.set()
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -204,7 +206,7 @@ class ClientLoad:
             self._on_result(download)
             if download.outcome == "unfinished":
                 return
-            if download.outcome != "ok":
+            if download.outcome != "ok" and number != self._count:
                 await self._pause(download.started + _PAUSE - time.monotonic())
 
     async def _pause(self, seconds: float) -> None:
@@ -267,5 +269,5 @@ def run_load(
         return load.join()
     except BaseException:
         load.stop(grace=0)
-        load._thread.join(10)
+        load._done.wait(10)
         raise

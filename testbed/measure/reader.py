@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -100,7 +101,7 @@ class RunReader:
     def samples(self, series: str, node: str | None = None) -> list[Sample]:
         """A series in the order of time, of all nodes or of one."""
         rows = self._query("samples", "t, node, value", {"series": series, "node": node}, "t")
-        return [Sample(*row) for row in rows]
+        return [Sample(t, of, math.nan if value is None else value) for t, of, value in rows]  # SQLite has no NaN
 
     def series(self) -> list[tuple[str, str]]:
         """(series, node) of everything sampled."""

@@ -71,6 +71,7 @@ class Sampler:
         self._interfaces: list[_Interfaces] = []
         self._processes: list[_Process] = []
         self._stop = threading.Event()
+        self._done = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
 
@@ -89,10 +90,8 @@ class Sampler:
     def stop(self, timeout: float = 10.0) -> None:
         """Take a last sample, end, and raise what went wrong meanwhile. A second call is idle."""
         self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                raise WaitTimeout("the last sample", timeout, "the sampler is still busy")
+        if self._thread.ident is not None and not self._done.wait(timeout):
+            raise WaitTimeout("the last sample", timeout, "the sampler is still busy")
         for interfaces in self._interfaces:
             interfaces.close()
         failure, self._failure = self._failure, None
@@ -113,10 +112,11 @@ class Sampler:
             cost = 0.0
             while True:
                 before = time.thread_time()
-                due = min(start + number * self._period, time.monotonic())
+                taken = time.monotonic()
+                due = min(start + number * self._period, taken)
                 rows = list(self._take())
-                rows.append((time.monotonic(), "sampling_late", "", time.monotonic() - due))
-                rows.append((time.monotonic(), "sampling_cost", "", cost))
+                rows.append((taken, "sampling_late", "", taken - due))
+                rows.append((taken, "sampling_cost", "", cost))
                 self._run.samples(rows)
                 if stopping:
                     return
@@ -125,6 +125,8 @@ class Sampler:
                 stopping = self._stop.wait(max(0.0, start + number * self._period - time.monotonic()))
         except BaseException as error:
             self._failure = error
+        finally:
+            self._done.set()
 
     def _take(self) -> Iterator[Row]:
         for interfaces in self._interfaces:

@@ -42,7 +42,7 @@ PRAGMA wal_autocheckpoint = 0;
 PRAGMA journal_size_limit = 0;
 CREATE TABLE events (
     id INTEGER PRIMARY KEY, t REAL NOT NULL, kind TEXT NOT NULL, node TEXT NOT NULL, detail TEXT NOT NULL);
-CREATE TABLE samples (t REAL NOT NULL, series TEXT NOT NULL, node TEXT NOT NULL, value REAL NOT NULL);
+CREATE TABLE samples (t REAL NOT NULL, series TEXT NOT NULL, node TEXT NOT NULL, value REAL);
 CREATE INDEX events_kind ON events (kind, t);
 CREATE INDEX samples_series ON samples (series, node, t);
 """
@@ -78,15 +78,17 @@ class Run:
         self._lock = threading.RLock()
         self._waiting: list[tuple[float, str, str, float]] = []
         self._failure: StoreError | None = None
-        self._closed = threading.Event()
+        self._closing = threading.Event()
+        self._committed = threading.Event()
+        """The regular commits have ended."""
+        self._closed = False
         try:
             self._database = sqlite3.connect(path / DATABASE, check_same_thread=False, isolation_level=None)
             self._database.executescript(_SCHEMA)
         except sqlite3.Error as error:
             raise store_error(error, path) from error
         self._write_manifest()
-        self._committer = threading.Thread(target=self._commit_regularly, name="run-store", daemon=True)
-        self._committer.start()
+        threading.Thread(target=self._commit_regularly, name="run-store", daemon=True).start()
 
     @classmethod
     def create(
@@ -197,18 +199,14 @@ class Run:
         """End the run as ``passed``, ``failed`` or ``interrupted``. Adds what ``validity`` finds. Once only."""
         if status not in STATUSES:
             raise ValueError(f"{status!r} is none of {STATUSES}")
-        with self._lock:
-            if self._closed.is_set():
-                return
-            self._closed.set()
-        self._committer.join()
+        if self._closed:
+            return
+        self._closing.set()
+        self._committed.wait(10)
         try:
             self._commit()
+            self.update(status=status, ended=datetime.now().astimezone().isoformat(timespec="seconds"))
             self._judge()
-            with self._lock:
-                self._manifest["status"] = status
-                self._manifest["ended"] = datetime.now().astimezone().isoformat(timespec="seconds")
-                self._write_manifest()
         finally:
             self._close_database()
             give_to_invoker(self.path, *self.path.iterdir())
@@ -226,6 +224,7 @@ class Run:
             with contextlib.suppress(sqlite3.Error):
                 self._database.execute("PRAGMA journal_mode = DELETE")
             self._database.close()
+            self._closed = True
             self._failure = self._failure or StoreError("the run is closed", where=str(self.path))
 
     def _commit_regularly(self) -> None:
@@ -233,7 +232,7 @@ class Run:
         log = self.path / f"{DATABASE}-wal"
         checkpoints = sqlite3.connect(self.path / DATABASE, isolation_level=None)
         try:
-            while not self._closed.wait(COMMIT_SECONDS):
+            while not self._closing.wait(COMMIT_SECONDS):
                 if self._waiting:
                     self._commit()
                 if log.stat().st_size > _CHECKPOINT_BYTES:
@@ -245,20 +244,26 @@ class Run:
                 self._failure = self._failure or store_error(error, self.path)
         finally:
             checkpoints.close()
+            self._committed.set()
 
     def _commit(self, statement: str = "", row: tuple[Any, ...] = ()) -> None:
         with self._lock:
             self._check()
-            rows, self._waiting = self._waiting, []
+            rows = list(self._waiting)
             try:
                 self._database.execute("BEGIN")
                 self._database.executemany("INSERT INTO samples (t, series, node, value) VALUES (?, ?, ?, ?)", rows)
                 if statement:
                     self._database.execute(statement, row)
                 self._database.execute("COMMIT")
+                del self._waiting[: len(rows)]
             except sqlite3.Error as error:
                 self._failure = store_error(error, self.path)
                 raise self._failure from error
+            except BaseException:  # Ctrl-C amid it, or text that is no Unicode: the next commit starts afresh
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
 
     def _check(self) -> None:
         if self._failure is not None:
