@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from testbed import __version__
-from testbed.cli import lab, machine, run, topology
+from testbed.cli import lab, machine, run, scenario, topology
 from testbed.cli.output import print_error
 from testbed.errors import TestbedError
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (topology, lab, run, machine):
+for module in (topology, lab, scenario, run, machine):
     module.register(app)
 
 
@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         app(args=None if argv is None else list(argv), prog_name="testbed")
     except SystemExit as stop:
+        if stop.code == INTERRUPTED:  # typer ends so, silently, when Ctrl-C reaches it
+            print("interrupted", file=sys.stderr)
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except TestbedError as error:
         print_error(error)
