@@ -35,6 +35,7 @@ _runs = pytest.StashKey[list[Path]]()
 _invalid = pytest.StashKey[list[str]]()
 _failed = pytest.StashKey[set[str]]()
 _interrupted = pytest.StashKey[bool]()
+_kept = pytest.StashKey[list[str]]()
 _recorders = pytest.StashKey[dict[Path, "Measure"]]()
 
 
@@ -70,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_invalid] = []
     config.stash[_failed] = set()
     config.stash[_interrupted] = False
+    config.stash[_kept] = []
     config.stash[_recorders] = {}
 
 
@@ -136,7 +138,7 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
         recorder.stop()  # its samplers read the lab's namespaces
         _keep_logs(started, recorder)
     if config.getoption("testbed_keep"):
-        print(f"\nlab {started.name} is left up; take it down with `testbed down {started.name}`", file=sys.stderr)
+        config.stash[_kept].append(started.name)
     else:
         started.down()
 
@@ -276,7 +278,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Where the runs lie, and which of them are INVALID."""
+    """Where the runs lie, which of them are INVALID, and which labs are still up."""
+    for name in config.stash[_kept]:
+        terminalreporter.write_line(f"testbed lab {name} is left up; take it down with `testbed down {name}`")
     for path in config.stash[_runs]:
         terminalreporter.write_line(f"testbed run: {path / 'report.html'}")
     for reason in config.stash[_invalid]:
