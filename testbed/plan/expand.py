@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testbed.errors import Problem
 from testbed.model.topology import Topology
-from testbed.plan.builder import PlanBuilder, impairment_of
+from testbed.plan.builder import PlanBuilder, impairment_of, jitter_place
 from testbed.plan.types import Plan, Service
 from testbed.subsystem import subsystems
 
@@ -20,7 +20,7 @@ def expand(topology: Topology) -> tuple[Plan, list[Problem]]:
             subsystem.expand(spec, topology, build)
     _add_plain_links(topology, build)
     plan = build.build()
-    return plan, build.problems
+    return plan, list(dict.fromkeys(build.problems))
 
 
 def _add_plain_nodes(topology: Topology, build: PlanBuilder) -> None:
@@ -37,7 +37,7 @@ def _add_plain_nodes(topology: Topology, build: PlanBuilder) -> None:
             name,
             path,
             kind=spec.kind,
-            runtime=spec.runtime if spec.kind == "host" else "process",
+            runtime=spec.runtime,
             image=spec.image,
             memory_bytes=spec.memory,
             pids=spec.pids,
@@ -56,4 +56,5 @@ def _add_plain_links(topology: Topology, build: PlanBuilder) -> None:
             backward=impairment_of(topology.defaults.link, link, link.backward),
             mtu=link.mtu if "mtu" in link.model_fields_set else topology.defaults.link.mtu,
             addresses=link.addresses,
+            impaired_at=jitter_place(link, ("links", index)),
         )
