@@ -22,7 +22,6 @@ from testbed.runtime.images import DEFAULT_IMAGE, missing_message
 if TYPE_CHECKING:
     from docker import DockerClient
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 LAB_LABEL = "testbed.lab"
@@ -70,6 +69,8 @@ class ContainerRuntime:
         """
         self._client()
         made, failures = _each(self._create_one, places)
+        if not failures:  # looked at once all are started, so that what dies at once has had its time to
+            _, failures = _each(self._check, [place.node.name for place in places], made)
         if failures:
             _each(lambda item: self._remove_one(item.container), made)
             raise failures[0]
@@ -84,9 +85,11 @@ class ContainerRuntime:
         log = place.folder / f"{service.name}.log"
         environment = {"HOME": str(place.folder), "LC_ALL": "C.UTF-8", **service.env, LAB_VARIABLE: place.lab}
         api = self._client().api
+        container = container_name(place.lab, place.node.name)
         with engine.translated(f"starting service {service.name}", where):
+            self._pid(container, where)
             execution = api.exec_create(
-                container_name(place.lab, place.node.name),
+                container,
                 [*_REDIRECT, str(log), *expand_argv(service, place.folder)],
                 user=_USER,
                 workdir=str(place.folder),
@@ -142,13 +145,22 @@ class ContainerRuntime:
         try:
             with engine.translated("starting the container", where):
                 api.start(identity)
-                state = api.inspect_container(identity)["State"]
-                if not state["Running"]:
-                    raise ApplyError(_death(api, identity, state), where=where)
+                return _Made(identity, self._pid(identity, where))
         except BaseException:
             self._remove_one(identity)
             raise
-        return _Made(identity, int(state["Pid"]))
+
+    def _check(self, node: str, made: _Made) -> None:
+        with engine.translated("looking at the container", f"node {node}"):
+            self._pid(made.container, f"node {node}")
+
+    def _pid(self, container: str, where: str) -> int:
+        """Pid of a container's first process. ApplyError with its last words if it is dead."""
+        api = self._client().api
+        state = api.inspect_container(container)["State"]
+        if not state["Running"]:
+            raise ApplyError(_death(api, container, state), where=where)
+        return int(state["Pid"])
 
     def _remove_one(self, identity: str) -> None:
         import docker.errors
@@ -206,7 +218,7 @@ def _death(api: Any, identity: str, state: dict[str, Any]) -> str:
     """Why a container is not running: the engine's word, the status, the last lines."""
     reason = "was killed for want of memory" if state.get("OOMKilled") else f"ended with status {state['ExitCode']}"
     said = state.get("Error") or api.logs(identity, tail=10).decode(errors="replace").strip() or "(it said nothing)"
-    return f"the container {reason} at start; its last words:\n{said}"
+    return f"the container {reason}; its last words:\n{said}"
 
 
 def _first_process(place: Place) -> int:
@@ -250,12 +262,12 @@ def _command_line(pid: int) -> bytes:
         return b""
 
 
-def _each(work: Callable[[Item], Result], items: Sequence[Item]) -> tuple[list[Result], list[Exception]]:
-    """Do ``work`` for all items, a few at a time, whatever fails: the results and the errors, each in order."""
+def _each(work: Callable[..., Result], *items: Sequence[Any]) -> tuple[list[Result], list[Exception]]:
+    """Like ``map``, a few at a time, and to the end whatever fails: the results and the errors, each in order."""
     results: list[Result] = []
     failures: list[Exception] = []
     with ThreadPoolExecutor(WORKERS) as pool:
-        for future in [pool.submit(work, item) for item in items]:
+        for future in [pool.submit(work, *each) for each in zip(*items, strict=True)]:
             error = future.exception()
             if isinstance(error, Exception):
                 failures.append(error)
