@@ -34,6 +34,8 @@ class Impairment(Frozen):
     """Half width of the delay's variation, microseconds."""
     loss: float = 0.0
     """Fraction of packets lost, 0 to 1; ``duplicate`` and ``corrupt`` likewise."""
+    loss_burst: float | None = None
+    """Mean length of a burst of losses, packets; None: each packet is lost independently."""
     duplicate: float = 0.0
     corrupt: float = 0.0
     reorder: bool = False
