@@ -139,7 +139,12 @@ def _pattern(units: Mapping[str, Decimal], prefix: str = "") -> str:
     return rf"^{prefix}[0-9]+(\.[0-9]+)?\s*({'|'.join(units)})$"
 
 
-def _schema(pattern: str, example: str) -> WithJsonSchema:
+FORMATS: dict[str, Callable[[Any], str]] = {}
+"""Pattern in the JSON Schema to the function that writes a number so that it fits."""
+
+
+def _schema(pattern: str, example: str, form: Callable[[Any], str]) -> WithJsonSchema:
+    FORMATS[pattern] = form
     schema: dict[str, Any] = {"type": "string", "pattern": pattern, "examples": [example]}
     return WithJsonSchema(schema)
 
@@ -150,18 +155,37 @@ def _text(form: Callable[[Any], str]) -> PlainSerializer:
 
 
 Duration = Annotated[
-    int, BeforeValidator(parse_duration_us), _text(format_duration_us), _schema(_pattern(_DURATIONS), "20ms")
+    int,
+    BeforeValidator(parse_duration_us),
+    _text(format_duration_us),
+    _schema(_pattern(_DURATIONS), "20ms", format_duration_us),
 ]
 """Microseconds."""
 Offset = Annotated[
-    int, BeforeValidator(parse_offset_us), _text(format_offset_us), _schema(_pattern(_DURATIONS, r"\+"), "+30s")
+    int,
+    BeforeValidator(parse_offset_us),
+    _text(format_offset_us),
+    _schema(_pattern(_DURATIONS, r"\+"), "+30s", format_offset_us),
 ]
 """Microseconds after a start."""
-Rate = Annotated[int, BeforeValidator(parse_rate_bps), _text(format_rate_bps), _schema(_pattern(_RATES), "8mbit")]
+Rate = Annotated[
+    int,
+    BeforeValidator(parse_rate_bps),
+    _text(format_rate_bps),
+    _schema(_pattern(_RATES), "8mbit", format_rate_bps),
+]
 """Bits per second."""
-Size = Annotated[int, BeforeValidator(parse_size_bytes), _text(format_size_bytes), _schema(_pattern(_SIZES), "1MiB")]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size_bytes),
+    _text(format_size_bytes),
+    _schema(_pattern(_SIZES), "1MiB", format_size_bytes),
+]
 """Bytes."""
 Fraction = Annotated[
-    float, BeforeValidator(parse_fraction), _text(format_fraction), _schema(_pattern(_FRACTIONS), "0.5%")
+    float,
+    BeforeValidator(parse_fraction),
+    _text(format_fraction),
+    _schema(_pattern(_FRACTIONS), "0.5%", format_fraction),
 ]
 """0 to 1."""

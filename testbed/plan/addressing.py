@@ -192,7 +192,9 @@ class _Assignment:
             self._say_used_up(link.path)
             return NONE
         first = int(subnet.network_address)
-        return interface_of(first, subnet), interface_of(first + 1, subnet)
+        low, high = interface_of(first, subnet), interface_of(first + 1, subnet)
+        kinds = [self.nodes[node].kind for node in link.nodes]
+        return (high, low) if kinds == ["host", "router"] else (low, high)  # no host is called 10.0.0.0
 
     def _next_on(self, segment: Segment, node: str) -> Interface | None:
         if segment.full or segment.subnet is None:
