@@ -6,6 +6,7 @@ set -euo pipefail
 need_root
 
 LIST=$ROOT/setup/packages.txt
+LOG=/var/log/testbed-setup.log
 LEAST_TOR=0.4.8
 LEAST_PYTHON=3.11
 POLICY=/usr/sbin/policy-rc.d
@@ -27,8 +28,9 @@ missing() {
     done <"$LIST"
 }
 
-# A package's installation must start no tor and no nginx beside those of the labs. Debian asks policy-rc.d before it
-# starts a service (invoke-rc.d(8)); ours says no to these two and asks the one that was there about all others.
+# The installation of a package must start no tor and no nginx beside those of the labs, and Docker is left to
+# engine.sh, which can also start it where the package's own script fails. Debian asks policy-rc.d before it starts a
+# service (invoke-rc.d(8)); ours says no to these and asks the one that was there about all others.
 forbid_services() {
     restore_policy # left by a set-up that was killed
     if [ -e "$POLICY" ]; then mv "$POLICY" "$SAVED"; fi
@@ -36,7 +38,7 @@ forbid_services() {
 #!/bin/sh
 # made by testbed's set-up for the time of one installation
 for word; do
-    case \$word in --*) ;; tor|tor@*|tor.service|nginx|nginx.service) exit 101 ;; *) break ;; esac
+    case \${word%.*} in --*) ;; tor|tor@*|nginx|docker|containerd) exit 101 ;; *) break ;; esac
 done
 if [ -x $SAVED ]; then exec $SAVED "\$@"; fi
 exit 0
@@ -58,15 +60,20 @@ disable_service() {
     fi
 }
 
+# What apt says goes to a log, of which the end is shown if it fails.
 apt_get() {
-    DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -qq -o DPkg::Lock::Timeout=300 \
-        -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confold "$@"
+    printf '\n%s apt-get %s\n' "$(date --iso-8601=seconds)" "$*" >>"$LOG"
+    DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get -q -o DPkg::Lock::Timeout=300 \
+        -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confold "$@" >>"$LOG" 2>&1 </dev/null || {
+        tail -n 15 "$LOG" | sed 's/^/  | /' >&2
+        return 1
+    }
 }
 
 # install_packages PACKAGE...: all or nothing; never at the price of removing something
 install_packages() {
     say "installing $*"
-    apt_get install --yes --no-install-recommends --no-remove "$@" >&2
+    apt_get install --yes --no-install-recommends --no-remove "$@"
 }
 
 tor_version() {
@@ -109,9 +116,9 @@ if [ ${#base[@]} -gt 0 ] || [ ${#engine[@]} -gt 0 ]; then
     trap 'exit 130' INT
     trap 'exit 143' TERM
     forbid_services
-    apt_get update >&2 || warn "apt-get update failed; going on with the package lists that are here"
+    apt_get update || warn "apt-get update failed; going on with the package lists that are here"
     if [ ${#base[@]} -gt 0 ]; then
-        install_packages "${base[@]}" || die "could not install ${base[*]}" "see apt's message above"
+        install_packages "${base[@]}" || die "could not install ${base[*]}" "see above, and $LOG"
         for service in tor nginx; do
             case " ${base[*]} " in *" $service "* | *" $service-light "*) disable_service "$service" ;; esac
         done

@@ -74,6 +74,6 @@ if ! stamped environment "$environment" || ! "$VENV/bin/python" -c 'import docke
 fi
 if ! stamped project "$project" || ! "$VENV/bin/python" -c 'import testbed' 2>/dev/null; then
     install_project
-    give_to_owner "$VENV" "$ROOT"/*.egg-info
+    give_to_owner "$VENV"
     stamp project "$project"
 fi
