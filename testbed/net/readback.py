@@ -11,7 +11,7 @@ from testbed.plan.types import Address, Interface, Network
 
 _GETLINK, _GETADDR, _GETROUTE, _GETNEIGH, _GETQDISC = 18, 22, 26, 30, 38
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 1, 3, 4, 10, 52, 53
-_UP, _RUNNING = 0x1, 0x40
+_UP, _LOWER_UP = 0x1, 0x10000
 _PERMANENT = 0x80
 _MAIN, _KERNEL, _UNICAST = 254, 2, 1
 
@@ -25,7 +25,8 @@ class Device:
     mac: str
     mtu: int
     up: bool
-    running: bool
+    carrier: bool
+    """Whether the other end is there and up; immediate, unlike the operational state."""
     master: int
     altname: str
 
@@ -55,7 +56,7 @@ def devices(netlink: Netlink) -> dict[str, Device]:
             mac=parts.get(_IFLA_ADDRESS, b"").hex(":"),
             mtu=struct.unpack("=I", parts[_IFLA_MTU])[0],
             up=bool(flags & _UP),
-            running=bool(flags & _RUNNING),
+            carrier=bool(flags & _LOWER_UP),
             master=struct.unpack("=I", parts[_IFLA_MASTER])[0] if _IFLA_MASTER in parts else 0,
             altname=other.rstrip(b"\0").decode(),
         )

@@ -92,6 +92,14 @@ def up(index: int, interface: str, *, master: int | None = None) -> Request:
     return encode(f"interface {interface} up", message, RTM_NEWLINK)
 
 
+def down(index: int, interface: str) -> Request:
+    """Set an interface down. Its static routes go with it."""
+    message = ifinfmsg()
+    message["index"] = index
+    message["flags"], message["change"] = 0, _IFF_UP
+    return encode(f"interface {interface} down", message, RTM_NEWLINK)
+
+
 def altname(index: int, interface: str) -> Request:
     """The readable name beside a kernel name that had to be shortened."""
     message = ifinfmsg()

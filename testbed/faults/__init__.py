@@ -1,0 +1,1 @@
+"""Faults: what can go wrong in a lab on purpose. One file a fault."""
