@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from yaml.reader import Reader
 
 from testbed.errors import Path
 from testbed.model.scalars import read_plain
@@ -57,10 +58,7 @@ class Document:
         """
         at, found = self.data, []
         for step in path:
-            inside = (isinstance(at, dict) and step in at) or (
-                isinstance(at, list) and isinstance(step, int) and 0 <= step < len(at)
-            )
-            if inside:
+            if has_step(at, step):
                 at = at[step]
                 found.append(step)
         return tuple(found)
@@ -74,18 +72,36 @@ class Document:
         return self.values.get(path, Mark(1, 1))
 
 
+def has_step(data: Any, step: str | int) -> bool:
+    """Whether ``step`` leads further into ``data``: a key of a mapping, or the index of an item."""
+    if isinstance(data, list):
+        return isinstance(step, int) and 0 <= step < len(data)
+    return isinstance(data, dict) and step in data
+
+
 def parse_document(text: str) -> Document:
     """Read ``text``. Does not raise: what is wrong is in ``problems``."""
     document = Document()
-    reader = _Reader(document)
+    unreadable = Reader.NON_PRINTABLE.search(text)
+    if unreadable is not None:
+        document.problems.append(_unreadable(text, unreadable.start()))
+        document.broken = True
+        return document
+    reader, mark = _Reader(document), Mark(1, 1)
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             reader.take(event)
+            mark = _mark(event)
             if document.broken:
                 return document
     except yaml.MarkedYAMLError as error:
         line, column, message, remedy = syntax_problem(error)
         document.problems.append(MarkedProblem(Mark(line, column), (), message, remedy))
+        document.broken = True
+    except (ValueError, OverflowError):  # the parser's chr() of an escape such as \UFFFFFFFF
+        document.problems.append(
+            MarkedProblem(mark, (), "an escape after this is no character", "correct or remove it")
+        )
         document.broken = True
     return document
 
@@ -158,13 +174,14 @@ class _Reader:
             return
         key, mark = event.value, _mark(event)
         if event.style is None:
-            value, wrong, remedy = read_plain(key)
+            value, wrong, _ = read_plain(key)
+            remedy = f'quote it: "{key}"'
             if key == "<<":
                 wrong, remedy = "merge keys (`<<`) are not part of the language", "write the values out"
             elif not key:
                 wrong, remedy = "a key is missing before the colon", "write one, or remove the colon"
             elif not wrong and not isinstance(value, str):
-                wrong, remedy = f"key {key} is not text", f'quote it: "{key}"'
+                wrong = f"key {key} is not text"
             if wrong:
                 self._problem(event, wrong, remedy)
                 return
@@ -249,6 +266,12 @@ class _Reader:
             step = key if key is not None else len(frame.container) if isinstance(frame.container, list) else frame.key
             path = frame.owner if frame.path is None or step is None else (*frame.path, step)
         self.document.problems.append(MarkedProblem(_mark(event), path, message, remedy))
+
+
+def _unreadable(text: str, index: int) -> MarkedProblem:
+    before = text[:index]
+    mark = Mark(before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1)
+    return MarkedProblem(mark, (), f"there is a character U+{ord(text[index]):04X} here", "leave it out")
 
 
 def _mark(event: yaml.Event) -> Mark:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from testbed.errors import Path, Problem
-from testbed.model.shape import fields_with, model_at
+from testbed.model.document import Document, has_step
+from testbed.model.shape import choices_at, fields_with, model_at
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-
-    from testbed.model.document import Document
 
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
@@ -47,11 +46,11 @@ def explain(error: ErrorDetails, document: Document, model: type[BaseModel], bas
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     at_key = loc[-1:] == ("[key]",)
     path = document.resolve(loc)
-    name = describe(path)
+    name = describe(_known(loc, document, model, base))
     if kind == "extra_forbidden":
         return _unknown_key(path, model, base)
     if kind == "missing":
-        return _missing(path, loc, document, model, base)
+        return _missing(path, loc, name, document, model, base)
     if value is None:
         return no_value(path)
     if kind == "value_error":
@@ -88,7 +87,20 @@ def describe(path: Path) -> str:
     """The last key of ``path`` in backquotes, with the number of the item if a list is meant."""
     keys = [step for step in path if isinstance(step, str)]
     name = f"`{keys[-1]}`" if keys else "the topology"
-    return f"{name}, item {path[-1] + 1}," if path and isinstance(path[-1], int) else name
+    return f"{name} item {path[-1] + 1}" if path and isinstance(path[-1], int) else name
+
+
+def _known(loc: Path, document: Document, model: type[BaseModel], base: Path) -> Path:
+    """``loc`` without what pydantic puts between, such as ``[key]``, and without an item that is missing."""
+    at, known = document.data, list[str | int]()
+    for number, step in enumerate(loc):
+        written = has_step(at, step)
+        inside = model_at(model, loc[len(base) : number])
+        if written:
+            at = at[step]
+        if written or (inside is not None and step in inside.model_fields):
+            known.append(step)
+    return tuple(known)
 
 
 def _unknown_key(path: Path, model: type[BaseModel], base: Path) -> Problem:
@@ -103,22 +115,20 @@ def _unknown_key(path: Path, model: type[BaseModel], base: Path) -> Problem:
     return Problem(path, f"unknown key `{key}`", remedy, at_key=True)
 
 
-def _missing(path: Path, loc: Path, document: Document, model: type[BaseModel], base: Path) -> Problem:
+def _missing(path: Path, loc: Path, name: str, document: Document, model: type[BaseModel], base: Path) -> Problem:
     key = loc[-1]
     if isinstance(key, int):
         at: Any = document.data
         for step in path:
             at = at[step]
-        return Problem(path, f"{describe(path)} has {_items(len(at))}", f"it must have at least {key + 1}")
+        return Problem(path, f"{name} has {_items(len(at))}", f"it must have at least {key + 1}")
     inside = model_at(model, loc[len(base) : -1])
     field = inside.model_fields.get(str(key)) if inside is not None else None
-    meaning = field.description if field is not None and field.description else ""
+    meaning = (field.description or "").rstrip(".") if field is not None else ""
     return Problem(path, f"`{key}` is missing", f"add it: {meaning[:1].lower()}{meaning[1:]}" if meaning else "add it")
 
 
 def _not_one_of(path: Path, name: str, value: Any, model: type[BaseModel], base: Path) -> Problem:
-    from testbed.model.shape import choices_at
-
     choices = choices_at(model, path[len(base) :])
     near = get_close_matches(str(value).lower(), choices, 1)
     remedy = f"did you mean {near[0]}?" if near else f"write one of {', '.join(choices)}"
@@ -159,7 +169,7 @@ def _wrong_type(path: Path, name: str, wanted: str, value: Any, document: Docume
 def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "true or false"
-    kinds = {str: "text", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+    kinds = {str: "text", int: "a number", float: "a number with decimals", list: "a list", dict: "a mapping"}
     return kinds.get(type(value), type(value).__name__)
 
 

@@ -49,9 +49,13 @@ def read_plain(text: str) -> tuple[str | int | float | bool | None, str, str]:
     if text.lower() in _NULLS:
         return text, f"{text} means nothing at all to some programs and text to others", f"{quoted}; else write null"
     if _NUMBERS.fullmatch(text):
-        return text, f"{text[:40]} is not the same number to all programs", f"{quoted}; else write plain decimal digits"
+        return (
+            text,
+            f"{text[:40]} is read in different ways by different programs",
+            f"{quoted}; else write plain decimal digits",
+        )
     if _DATE.fullmatch(text):
         return text, f"{text[:40]} is a date to some programs and text to others", quoted
     if text == "=":
-        return text, "= alone is not text to all programs", quoted
+        return text, "= alone is read in different ways by different programs", quoted
     return text, "", ""

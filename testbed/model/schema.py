@@ -17,7 +17,8 @@ _MAPS = ("properties", "patternProperties", "$defs")
 
 def topology_schema(sections: Mapping[str, type[BaseModel]]) -> dict[str, Any]:
     """The schema of a whole topology file with the given subsystems' sections."""
-    models: list[tuple[type[BaseModel], Any]] = [(model, "validation") for model in (Topology, *sections.values())]
+    everything: list[type[BaseModel]] = [Topology, *sections.values()]
+    models: list[tuple[type[BaseModel], Any]] = [(model, "validation") for model in everything]
     refs, shared = models_json_schema(models)
     definitions: dict[str, Any] = shared["$defs"]
     root = definitions.pop(refs[Topology, "validation"]["$ref"].rpartition("/")[2])

@@ -50,8 +50,9 @@ def parse_interface(text: str) -> Interface:
     if network.prefixlen < network.max_prefixlen - 1:
         first, last = usable(network)
         if not first <= int(interface.ip) - int(network.network_address) <= last:
-            what = "broadcast" if interface.ip == network.broadcast_address and interface.version == 4 else "own"
-            raise ValueError(f"{interface.ip} is the {what} address of {network}; the first usable is {network[first]}")
+            broadcast = interface.version == 4 and interface.ip == network.broadcast_address
+            what = "the broadcast address" if broadcast else "the address"
+            raise ValueError(f"{interface.ip} is {what} of the subnet {network}; the first usable is {network[first]}")
     return interface
 
 

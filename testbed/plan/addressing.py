@@ -95,7 +95,9 @@ class _Assignment:
         for index, (text, node) in enumerate(zip(link.addresses, link.nodes, strict=True)):
             path = (*link.path, "addresses", index)
             if (text is None) != (node in self.segments):
-                message = f"{node!r} needs an address too" if text is None else f"{node!r} is a switch, without address"
+                message = (
+                    f"{node!r} needs an address too" if text is None else f"{node!r} is a switch, which has no address"
+                )
                 remedy = (
                     "write one for each end, or leave out `addresses`" if text is None else "write null in its place"
                 )

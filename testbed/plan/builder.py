@@ -120,8 +120,10 @@ class PlanBuilder:
         self._links.append(LinkDraft((ends[0], ends[1]), path, there, back, mtu, addresses))
         for impairment in (there, back):
             if impairment.jitter_us > impairment.delay_us:
-                jitter, delay = format_duration_us(impairment.jitter_us), format_duration_us(impairment.delay_us)
-                message = f"a jitter of {jitter} about a delay of {delay} would need negative delays"
+                delay = (
+                    f"about a delay of {format_duration_us(impairment.delay_us)}" if impairment.delay_us else "alone"
+                )
+                message = f"a jitter of {format_duration_us(impairment.jitter_us)} {delay} would need negative delays"
                 self.problem((*(impaired_at or path), "jitter"), message, "make `delay` at least as long as `jitter`")
                 break
 

@@ -35,6 +35,7 @@ def _cut_off(group: list[str], nodes: Mapping[str, NodeDraft]) -> Problem:
         message = f"node {group[0]!r} is on no link"
         return Problem(draft.path, message, "add a link to it, or remove it", at_key, assumes="links")
     names = [repr(name) for name in group]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    last = names[-1] if len(names) <= 3 else f"{len(names) - 2} more"
+    shown = f"{', '.join(names[: len(names) - 1 if len(names) <= 3 else 2])} and {last}"
     message = f"{shown} are not connected with the other nodes"
     return Problem(draft.path, message, "add a link between one of them and the rest", at_key, assumes="links")

@@ -42,8 +42,10 @@ def load_text(text: str, where: str = "topology", *, seed: int | None = None) ->
         raise found.error()
     validated = validate(document, {name: subsystem.spec for name, subsystem in subsystems().items()})
     validated.doubtful |= {item_of(marked.path) for marked in document.problems}
+    said = {marked.path for marked in document.problems}
     for problem in validated.problems:
-        found.add_problem(problem)
+        if document.resolve(problem.path) not in said:
+            found.add_problem(problem)
     topology = validated.topology if seed is None else validated.topology.model_copy(update={"seed": seed})
     plan, problems = expand(topology)
     for problem in _certain(problems, validated):

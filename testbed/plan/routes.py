@@ -111,6 +111,8 @@ def static_routes(draft: NodeDraft, graph: Layer3, report: Report) -> list[Route
     """The routes that the topology gives to a node. What is wrong is reported and left out."""
     routes: list[Route] = []
     paths: dict[Network, Path] = {}
+    if draft.kind == "switch":
+        return routes
     for written in draft.routes:
         route = _static_route(draft, written, graph, report)
         if route is None:
