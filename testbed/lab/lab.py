@@ -6,13 +6,13 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import ApplyError, TestbedError
-from testbed.lab.ownership import namespace_path
+from testbed.lab.ownership import namespace_path, processes_in
 from testbed.lab.state import Folder, Record
 from testbed.plan.types import Node, Plan, Service
 from testbed.runtime import runtimes
@@ -88,7 +88,7 @@ class Lab:
     def spawn(self, node: str, service: Service) -> Process:
         """Start a program in a node; it ends with the lab. ApplyError when it cannot be started."""
         process = self.runtime(node).spawn(self.place(node), service)
-        facts = {"node": node, "service": service.name, "pid": process.pid, "started": process.started}
+        facts = {"node": node, "pid": process.pid, "started": process.started, "service": service.model_dump()}
         with self._lock, self._folder.processes.open("a") as file:
             file.write(json.dumps(facts) + "\n")
         self.event("process", node, service=service.name, pid=process.pid)
@@ -109,16 +109,26 @@ class Lab:
 
     def processes(self) -> list[Process]:
         """Every program that was started in the lab, dead ones included."""
+        return [process for process, _ in self._started()]
+
+    def services(self, node: str) -> dict[str, tuple[Process, Service]]:
+        """The programs that were started in a node, by name: each one's latest process, and how to start it again."""
+        return {service.name: (process, service) for process, service in self._started() if process.node == node}
+
+    def _started(self) -> Iterator[tuple[Process, Service]]:
         try:
             lines = self._folder.processes.read_text().splitlines()
         except FileNotFoundError:
-            return []
-        found = []
+            return
         for line in lines:
             facts = json.loads(line)
-            log = self.node_folder(facts["node"]) / f"{facts['service']}.log"
-            found.append(Process(facts["node"], facts["service"], facts["pid"], facts["started"], log))
-        return found
+            service = Service.model_validate(facts["service"])
+            log = self.node_folder(facts["node"]) / f"{service.name}.log"
+            yield Process(facts["node"], service.name, facts["pid"], facts["started"], log), service
+
+    def pids(self, node: str) -> dict[int, int]:
+        """Pid and start time of every living process in a node, whoever started it."""
+        return processes_in([self.namespace(node)])
 
     def command(self, node: str, argv: Sequence[str], *, root: bool = True, terminal: bool = False) -> list[str]:
         """The command line that runs ``argv`` in a node from the host."""

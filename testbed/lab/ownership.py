@@ -38,16 +38,22 @@ def labs_with_namespaces() -> set[str]:
 def processes(lab: str) -> dict[int, int]:
     """Pid and start time of every living process of a lab, but for our own process and those that it runs under
     (a user may say ``down`` in a shell inside the lab)."""
+    return processes_in(namespaces(lab), mark=f"{LAB_VARIABLE}={lab}")
+
+
+def processes_in(namespace_paths: Iterable[Path], *, mark: str = "") -> dict[int, int]:
+    """Pid and start time of every living process that is in one of the namespaces, or has ``mark`` (``NAME=value``)
+    in its environment; without our own process and those that it runs under."""
     spared = ancestry(os.getpid())
-    inodes = {path.stat().st_ino for path in namespaces(lab)}
-    mark = f"{LAB_VARIABLE}={lab}".encode()
+    inodes = {path.stat().st_ino for path in namespace_paths}
+    wanted = mark.encode()
     found: dict[int, int] = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) in spared:
             continue
         try:
             owned = (inodes and os.stat(f"{entry.path}/ns/net").st_ino in inodes) or (
-                mark in Path(entry.path, "environ").read_bytes().split(b"\0")
+                bool(wanted) and wanted in Path(entry.path, "environ").read_bytes().split(b"\0")
             )
         except OSError:
             continue  # it ended while we looked, or is a kernel thread
