@@ -81,8 +81,8 @@ def test_doctor_without_root() -> None:
         cwd="/",
         env={**os.environ, "HOME": "/nonexistent"},
     )
-    if "Permission denied" in done.stderr or "not found" in done.stderr:
-        pytest.skip("another user cannot read this Python environment")
+    if "Permission denied" in done.stderr or "No module named" in done.stderr:
+        pytest.skip("another user may not read this Python environment")
     checks = {item["name"]: item for item in json.loads(done.stdout)}
     assert checks["root"]["state"] == "warn"
     assert checks["tor"]["state"] == "ok"
