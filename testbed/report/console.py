@@ -1,0 +1,69 @@
+"""The result on a terminal: one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.measure.downloads import downloads
+from testbed.measure.reader import RunReader
+from testbed.measure.stats import median_time
+from testbed.report import blocks
+from testbed.report.numbers import seconds
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def summary_table(run_path: Path) -> Table:
+    """The table that a plugin marks for the console, else downloads by step. Its text is never taken for markup."""
+    run = RunReader(run_path)
+    return as_rich(_marked(run) or _by_step(run))
+
+
+def as_rich(table: blocks.Table) -> Table:
+    """A report's table for the terminal."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(
+        title=Text(_printable(table.caption)) if table.caption else None,
+        title_justify="left",
+        title_style="italic",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for index, cell in enumerate(table.head):
+        shown.add_column(Text(_printable(cell)), justify="left" if index in table.text else "right")
+    for row in table.rows:
+        shown.add_row(*(Text(_printable(cell)) for cell in row))
+    return shown
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _marked(run: RunReader) -> blocks.Table | None:
+    for name, maker in blocks.makers().items():
+        try:
+            sections = maker(run)
+        except Exception as error:  # as in the report: a plugin that fails costs its own part only
+            return blocks.Table((f"{name}: the result could not be made",), [(str(error),)])
+        for section in sections:
+            for block in section.blocks:
+                if isinstance(block, blocks.Table) and block.console:
+                    return block
+    return None
+
+
+def _by_step(run: RunReader) -> blocks.Table:
+    got = downloads(run)
+    rows = []
+    for step in run.steps():
+        mine = [download for download in got if download.step == step.name]
+        ok, failed = sum(download.ok for download in mine), sum(download.failed for download in mine)
+        time = seconds(median_time([download.to_last_byte() for download in mine]))
+        rows.append((step.name, f"{step.seconds:.1f} s", f"{ok} / {failed}", time))
+    return blocks.Table(("step", "length", "downloads ok / failed", "median download time"), rows)

@@ -1,0 +1,313 @@
+"""A drawing of a plan: nodes and links with addresses, as SVG, PNG or PDF."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch
+
+from testbed.errors import TestbedError
+from testbed.plan.text import impairment_text, plan_summary
+from testbed.plan.types import Link, Node, Plan
+from testbed.report.layout import Place, place_nodes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = ("svg", "png", "pdf")
+MOST_BOXES = 24
+"""Up to so many nodes are boxes with every address at its end of the link; more are dots with one label each."""
+
+_ROUTER, _SWITCH, _HOST = "#33415c", "#7d8597", "#5b8e7d"
+_PARTS = ("#d1495b", "#2e86ab", "#e6a12e", "#7b5ea7", "#3a7d44", "#c06c3e", "#5f6caf", "#a23b72", "#4c956c", "#888c46")
+_LINE, _FAINT = "#9aa5b1", "#52606d"
+_DARK, _ALARM = "#1f2933", "#9b2226"
+_MARGIN = 0.35
+_CHARACTER = 0.0077
+"""Width of a character of 1 point, inches."""
+_LONGEST = 18
+"""Characters of a name in a box."""
+_HALF_HEIGHT = 0.15
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
+}
+
+
+def draw(plan: Plan, path: Path) -> None:
+    """Write the drawing of ``plan`` to ``path``; its suffix says how. Raises TestbedError if that cannot be done."""
+    kind = path.suffix.lower().lstrip(".")
+    if kind not in FORMATS:
+        raise TestbedError(
+            f"cannot draw to a file with suffix {path.suffix!r}", where=str(path), remedy="use .svg, .png or .pdf"
+        )
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": plan.digest()}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # of a description; the rest is ASCII
+        figure = figure_of(plan)
+        try:
+            metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+            figure.savefig(path, format=kind, dpi=150, metadata=metadata)
+        except OSError as error:
+            raise TestbedError(
+                f"cannot write the drawing: {error.strerror or error}", where=str(path), remedy="give another -o"
+            ) from None
+
+
+def figure_of(plan: Plan) -> Figure:
+    """The drawing as a matplotlib figure, as large as it needs to be."""
+    boxes = len(plan.nodes) <= MOST_BOXES
+    graph: dict[str, list[str]] = {
+        node.name: list(dict.fromkeys(link.peer(node.name).node for link in plan.links_of(node.name)))
+        for node in plan.nodes
+    }
+    longest = max((len(_dot_label(plan, node)) for node in plan.nodes if len(graph[node.name]) == 1), default=0)
+    places = (
+        place_nodes(graph, edge=max(2.3, _need(plan.links, 1.2)), spacing=1.3, label=0.2)
+        if boxes
+        else place_nodes(graph, edge=max(1.3, _need(_inner(plan), 0.6)), spacing=0.17, label=longest * _CHARACTER * 7)
+    )
+    colours = _colours(plan)
+    left, right, low, high = _extent(plan, places, boxes)
+    width = max(right - left + 2 * _MARGIN, 6.0)
+    columns = max(1, int((width - 2 * _MARGIN) / 1.6))
+    head = 0.65 + 0.2 * math.ceil(len(colours) / columns)
+    height = high - low + 2 * _MARGIN + head
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    middle = (left + right) / 2
+    axes.set_xlim(middle - width / 2, middle + width / 2)
+    axes.set_ylim(low - _MARGIN, low - _MARGIN + height)
+    if boxes:
+        _draw_boxes(axes, plan, places, colours)
+    else:
+        _draw_dots(axes, plan, places, colours)
+    _draw_head(figure, axes, plan, colours, columns)
+    return figure
+
+
+def _need(links: Sequence[Link], ends: float) -> float:
+    """The length that the notes along the longest-worded of ``links`` need; ``ends`` is what its nodes take."""
+    most = 0
+    for link in links:
+        addresses = [str(address) for end in (link.a, link.b) for address in end.addresses]
+        traffic = (impairment_text(link.forward), impairment_text(link.backward))
+        most = max(most, len(" ".join(addresses)) + 3, *(len(text) + 3 for text in traffic))
+    return ends + most * _CHARACTER * 6.5
+
+
+def _inner(plan: Plan) -> list[Link]:
+    """The links of which neither end is a leaf."""
+    return [link for link in plan.links if min(len(plan.links_of(end.node)) for end in (link.a, link.b)) > 1]
+
+
+def _extent(plan: Plan, places: dict[str, Place], boxes: bool) -> tuple[float, float, float, float]:
+    """(left, right, low, high) of all that is drawn, labels included."""
+    xs, ys = [0.0], [0.0]
+    for node in plan.nodes:
+        place = places[node.name]
+        reach = 0.2 if boxes else 0.1 + len(_dot_label(plan, node)) * _CHARACTER * 7
+        half = _half_width(node) if boxes else 0.5
+        xs += [place.x - half, place.x + half, place.x + reach * math.cos(place.outward)]
+        ys += [place.y - 0.3, place.y + 0.3, place.y + reach * math.sin(place.outward)]
+    return min(xs), max(xs), min(ys), max(ys)
+
+
+def _half_width(node: Node) -> float:
+    return max(0.33, 0.048 * min(len(node.name), _LONGEST) + 0.1)
+
+
+def _part(node: Node) -> str:
+    if node.kind != "host":
+        return node.kind
+    return " ".join(word for word in (node.subsystem, node.role) if word) or "host"
+
+
+def _colours(plan: Plan) -> dict[str, str]:
+    """A colour for each kind of node that there is, in the plan's order."""
+    fixed = {"router": _ROUTER, "switch": _SWITCH, "host": _HOST}
+    chosen: dict[str, str] = {}
+    for node in plan.nodes:
+        part = _part(node)
+        if part not in chosen:
+            own = sum(name not in fixed for name in chosen)
+            chosen[part] = fixed.get(part) or _PARTS[own % len(_PARTS)]
+    return chosen
+
+
+def _draw_head(figure: Figure, axes: Axes, plan: Plan, colours: dict[str, str], columns: int) -> None:
+    """Title, description and legend."""
+    width, height = figure.get_size_inches()
+    x, y = _MARGIN / width, 1 - _MARGIN / height
+    figure.text(x, y, plan_summary(plan), fontsize=11, weight="bold", va="top", color=_DARK, parse_math=False)
+    about = " ".join(plan.description.split())
+    most = int(width * 13)
+    about = about if len(about) <= most else f"{about[: most - 3]}..."
+    figure.text(x, y - 0.23 / height, about, fontsize=9, va="top", color=_FAINT, parse_math=False)
+    numbers = Counter(_part(node) for node in plan.nodes)
+    handles = [
+        Line2D(
+            [], [], linestyle="", marker=_marker(part), markersize=7, color=colour, label=f"{part} ({numbers[part]})"
+        )
+        for part, colour in colours.items()
+    ]
+    axes.legend(
+        handles=handles,
+        ncols=columns,
+        loc="upper left",
+        bbox_to_anchor=(x, y - (0.46 if about else 0.25) / height),
+        frameon=False,
+        fontsize=8.5,
+        borderpad=0,
+        borderaxespad=0,
+        handletextpad=0.1,
+        columnspacing=1.2,
+        labelcolor=_DARK,
+    )
+
+
+def _marker(part: str) -> str:
+    return "s" if part == "switch" else "o"
+
+
+def _draw_boxes(axes: Axes, plan: Plan, places: dict[str, Place], colours: dict[str, str]) -> None:
+    widths = {node.name: _half_width(node) for node in plan.nodes}
+    for link, lane in zip(plan.links, _lanes(plan), strict=True):
+        _draw_link(axes, link, places, lane, lambda name, angle: _to_edge(widths[name], angle))
+    for node in plan.nodes:
+        place, colour, half = places[node.name], colours[_part(node)], widths[node.name]
+        label = node.name if len(node.name) <= _LONGEST else f"{node.name[: _LONGEST - 3]}..."
+        corners = "square,pad=0" if node.kind == "switch" else "round,pad=0,rounding_size=0.08"
+        corner, size = (place.x - half, place.y - _HALF_HEIGHT), (2 * half, 2 * _HALF_HEIGHT)
+        axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=corners, facecolor=colour, edgecolor="none", zorder=5))
+        axes.text(
+            place.x, place.y, label, fontsize=9, weight="bold", color="white", ha="center", va="center_baseline",
+            zorder=6, parse_math=False,
+        )  # fmt: skip
+        if node.runtime == "container":  # a second outline
+            corner = (place.x - half - 0.045, place.y - _HALF_HEIGHT - 0.045)
+            axes.add_patch(
+                FancyBboxPatch(
+                    corner, 2 * half + 0.09, 2 * _HALF_HEIGHT + 0.09, facecolor="white", edgecolor=colour, linewidth=1,
+                    boxstyle="round,pad=0,rounding_size=0.1", zorder=4,
+                )
+            )  # fmt: skip
+
+
+def _to_edge(half_width: float, angle: float) -> float:
+    """From the middle of a box to its edge."""
+    across, up = abs(math.cos(angle)), abs(math.sin(angle))
+    return min(half_width / across if across > 1e-6 else math.inf, _HALF_HEIGHT / up if up > 1e-6 else math.inf)
+
+
+def _lanes(plan: Plan) -> list[int]:
+    """For each link how many earlier ones join the same two nodes."""
+    seen: Counter[frozenset[str]] = Counter()
+    lanes = []
+    for link in plan.links:
+        pair = frozenset((link.a.node, link.b.node))
+        lanes.append(seen[pair])
+        seen[pair] += 1
+    return lanes
+
+
+def _draw_link(
+    axes: Axes, link: Link, places: dict[str, Place], lane: int, edge: Callable[[str, float], float]
+) -> None:
+    """A line with the addresses along it at its ends, and what it does to packets beside its middle."""
+    a, b = places[link.a.node], places[link.b.node]
+    dx, dy = b.x - a.x, b.y - a.y
+    length = math.hypot(dx, dy) or 1.0
+    dx, dy = dx / length, dy / length
+    side = (lane + 1) // 2 * (0.3 if lane % 2 else -0.3)
+    x, y = a.x - dy * side, a.y + dx * side
+    axes.plot([x, x + dx * length], [y, y + dy * length], color=_LINE, linewidth=1.2, zorder=1)
+    angle = math.atan2(dy, dx)
+    turned = not -math.pi / 2 < angle <= math.pi / 2
+    rotation = math.degrees(angle) + (180 if turned else 0)
+
+    def note(along: float, across: float, text: str, colour: str) -> None:
+        up = -across if turned else across
+        _note(axes, x + dx * along - dy * up, y + dy * along + dx * up, text, colour, rotation)
+
+    for end, start, sign in ((link.a, 0.0, 1), (link.b, length, -1)):
+        text = " ".join(str(address) for address in end.addresses)
+        near = edge(end.node, angle) + 0.1 + len(text) * _CHARACTER * 6.5 / 2
+        note(start + sign * min(near, length / 2), 0, text, _FAINT)
+    there, back = impairment_text(link.forward), impairment_text(link.backward)
+    if there == back:
+        note(length / 2, 0.12, there, _ALARM)
+    else:
+        note(length / 2, 0.12, _directed(there, not turned), _ALARM)
+        note(length / 2, -0.12, _directed(back, turned), _ALARM)
+
+
+def _directed(text: str, rightwards: bool) -> str:
+    return f"{text or 'as it comes'} \u2192" if rightwards else f"\u2190 {text or 'as it comes'}"
+
+
+def _note(axes: Axes, x: float, y: float, text: str, colour: str, rotation: float) -> None:
+    if text:
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9}
+        axes.text(
+            x, y, text, fontsize=6.5, color=colour, ha="center", va="center", rotation=rotation,
+            rotation_mode="anchor", bbox=box, zorder=3, parse_math=False,
+        )  # fmt: skip
+
+
+def _draw_dots(axes: Axes, plan: Plan, places: dict[str, Place], colours: dict[str, str]) -> None:
+    inner = _inner(plan)
+    for link, lane in zip(plan.links, _lanes(plan), strict=True):
+        a, b = places[link.a.node], places[link.b.node]
+        if link in inner:
+            _draw_link(axes, link, places, lane, lambda name, angle: 0.25)
+        else:  # the label of the leaf says what there is to say
+            axes.plot([a.x, b.x], [a.y, b.y], color=_LINE, linewidth=0.7, zorder=1)
+    for node in plan.nodes:
+        place, colour = places[node.name], colours[_part(node)]
+        leaf = len(plan.links_of(node.name)) <= 1
+        size = 6 if leaf else 11
+        axes.plot([place.x], [place.y], marker=_marker(node.kind), markersize=size, color=colour, zorder=4)
+        if not leaf:
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.9}
+            axes.text(
+                place.x, place.y - 0.17, _dot_label(plan, node), fontsize=7.5, weight="bold", ha="center", va="top",
+                color=_DARK, bbox=box, zorder=6, parse_math=False,
+            )  # fmt: skip
+            continue
+        angle = math.degrees(place.outward) % 360
+        left = 90 < angle < 270
+        axes.text(
+            place.x + 0.09 * math.cos(place.outward),
+            place.y + 0.09 * math.sin(place.outward),
+            _dot_label(plan, node),
+            fontsize=7,
+            color=_DARK,
+            rotation=angle - 180 if left else angle,
+            rotation_mode="anchor",
+            ha="right" if left else "left",
+            va="center",
+            zorder=6,
+            parse_math=False,
+        )
+
+
+def _dot_label(plan: Plan, node: Node) -> str:
+    """Name, address and what the node's link does to packets; of a node with many links only the name and a count."""
+    links = plan.links_of(node.name)
+    if len(links) != 1:
+        return f"{node.name} ({len(links)} links)" if links else node.name
+    addresses = [str(address.ip) for address in links[0].end(node.name).addresses]
+    traffic = impairment_text(links[0].forward)
+    if traffic != impairment_text(links[0].backward):
+        traffic = f"{traffic or 'as it comes'} / {impairment_text(links[0].backward) or 'as it comes'}"
+    return "  ".join(part for part in (node.name, *addresses, traffic) if part)

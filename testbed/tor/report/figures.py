@@ -1,0 +1,296 @@
+"""Figures of the same-key onion experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from testbed.measure.stats import Estimate, ecdf, ranked_share_intervals, share_intervals, shares, unwrap
+from testbed.report.figures import (
+    COLUMN,
+    DASHES,
+    GREY,
+    MARKERS,
+    PAGE,
+    color,
+    drawing,
+    legend_above,
+    ordered_colors,
+)
+from testbed.tor.report.data import Condition, Measured, natural
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+MOST_REPEATS = 4
+"""Repeats that are drawn of the cumulative curves; more would make a poster."""
+
+
+def cumulative(steps: Sequence[Measured]) -> Drawing:
+    """Cumulative bytes of each instance: columns by N, a row each way to publish and repeat."""
+    numbers = sorted({step.n for step in steps})
+    ways = list(dict.fromkeys(step.publish for step in steps))
+    found = {(step.publish, step.step.repeat) for step in steps if step.step.repeat <= MOST_REPEATS}
+    rows = sorted(found, key=lambda row: (ways.index(row[0]), row[1]))
+    instances = _instances(steps)
+    figure = drawing(PAGE, 0.55 + 1.25 * len(rows))
+    grid = figure.subplots(len(rows), len(numbers), sharex=True, sharey=True, squeeze=False)
+    by_place = {(step.publish, step.step.repeat, step.n): step for step in steps}
+    for row, (publish, repeat) in enumerate(rows):
+        for column, n in enumerate(numbers):
+            axes = grid[row][column]
+            step = by_place.get((publish, repeat, n))
+            if step is None:
+                axes.set_axis_off()
+                continue
+            _curves(axes, step, instances)
+            axes.set_title(f"N={n}, {publish}" + (f" r{repeat}" if len(rows) > len(ways) else ""), fontsize=7)
+    _label_edges(grid, "time in the step (s)", "sent (MiB)")
+    legend_above(figure, max(grid.flat, key=lambda axes: len(axes.get_lines())))
+    return figure
+
+
+def _label_edges(grid: Any, x: str, y: str) -> None:
+    """Label the first panel of each row and the last of each column, where not every place has one."""
+    for row in grid:
+        first = next(axes for axes in row if axes.axison)
+        first.set_ylabel(y)
+        first.yaxis.set_tick_params(labelleft=True)
+    for column in grid.T:
+        last = [axes for axes in column if axes.axison][-1]
+        last.set_xlabel(x)
+        last.xaxis.set_tick_params(labelbottom=True)
+
+
+def _curves(axes: Axes, step: Measured, instances: Sequence[str]) -> None:
+    for name in step.instances:
+        samples = step.curves.get(name, [])
+        if not samples:
+            continue
+        t = np.array([sample.t for sample in samples])
+        sent = unwrap([sample.value for sample in samples])
+        edges = np.array([step.step.start, *t[(t > step.step.start) & (t < step.step.end)], step.step.end])
+        at = np.interp(edges, t, sent)
+        index = instances.index(name)
+        axes.plot(
+            edges - step.step.start,
+            (at - at[0]) / 2**20,
+            color=color(index),
+            linestyle=DASHES[index % len(DASHES)],
+            label=name,
+        )
+    axes.set_xlim(0, None)
+    axes.set_ylim(0, None)
+
+
+def distribution(found: Sequence[Condition]) -> Drawing:
+    """Share of downloads finished within a time, one curve each N, one panel each way to publish."""
+    ways = list(dict.fromkeys(condition.publish for condition in found))
+    numbers = sorted({condition.n for condition in found})
+    colors = dict(zip(numbers, ordered_colors(len(numbers)), strict=True))
+    figure = drawing(PAGE if len(ways) > 1 else COLUMN + 1, 2.6)
+    panels = figure.subplots(1, len(ways), sharey=True, sharex=True, squeeze=False)[0]
+    longest = max((time.seconds for c in found for r in c.times for time in r if time.observed), default=1.0)
+    for way, axes in zip(ways, panels, strict=True):
+        for condition in with_single(found, way):
+            t, share = ecdf([time for repeat in condition.times for time in repeat])
+            axes.plot(
+                [0.0, *t, longest * 1.03],
+                [0.0, *share, share[-1] if len(share) else 0.0],
+                drawstyle="steps-post",
+                color=colors[condition.n],
+                linestyle=DASHES[numbers.index(condition.n) % len(DASHES)],
+                label=f"N={condition.n}",
+            )
+        axes.set(title=way, xlabel="download time to the last byte (s)", xlim=(0, longest * 1.03), ylim=(0, 1.01))
+    panels[0].set_ylabel("share of downloads finished")
+    legend_above(figure, max(panels, key=lambda axes: len(axes.get_lines())))
+    return figure
+
+
+def by_number(
+    found: Sequence[Condition], value: Callable[[Condition], Estimate], label: str, *, best: float | None = None
+) -> Drawing:
+    """A figure with its interval against N, one line each way to publish; ``best`` is drawn as a thin line."""
+    ways = list(dict.fromkeys(condition.publish for condition in found))
+    numbers = sorted({condition.n for condition in found})
+    figure = drawing(COLUMN + 0.6, 2.6)
+    axes = figure.subplots()
+    for index, way in enumerate(ways):
+        shift = (index - (len(ways) - 1) / 2) * 0.12
+        points = [(numbers.index(c.n) + shift, value(c)) for c in with_single(found, way)]
+        points = [(x, estimate) for x, estimate in points if np.isfinite(estimate.value)]
+        axes.errorbar(
+            [x for x, _ in points],
+            [estimate.value for _, estimate in points],
+            yerr=_bars([estimate for _, estimate in points]),
+            color=way_color(index),
+            marker=MARKERS[index % len(MARKERS)],
+            linestyle=DASHES[index % len(DASHES)],
+            elinewidth=0.9,
+            label=way,
+        )
+    if best is not None:
+        axes.axhline(best, color=GREY, linewidth=0.7)
+    axes.set_xticks(range(len(numbers)), [str(number) for number in numbers])
+    axes.set(xlabel="instances N", ylabel=label, ylim=(0, 1.05 if best == 1 else None))
+    axes.set_xlim(-0.4, len(numbers) - 0.6)
+    legend_above(figure, axes)
+    return figure
+
+
+def shares_by_instance(found: Sequence[Condition]) -> Drawing:
+    """Share of each instance with its interval over repeats, one panel each N; the even share as a line."""
+
+    def estimates(condition: Condition) -> list[Estimate]:
+        by_name = share_intervals(condition.amounts)
+        return [by_name.get(name, Estimate(0.0)) for name in condition.instances]
+
+    def dots(condition: Condition) -> list[list[float]]:
+        parts = [shares(repeat) for repeat in condition.amounts]
+        return [[part.get(name, 0.0) for name in condition.instances] for part in parts]
+
+    figure, panels = _share_panels(found, estimates, dots)
+    for n, axes in panels.items():
+        names = next(condition.instances for condition in found if condition.n == n)
+        axes.set_xticks(range(n), names, rotation=35 if n > 3 else 0)
+    return figure
+
+
+def shares_by_rank(found: Sequence[Condition], published: Mapping[int, Sequence[float]]) -> Drawing:
+    """As ``shares_by_instance``, but from the largest to the smallest of each repeat, with the published as marks."""
+
+    def dots(condition: Condition) -> list[list[float]]:
+        return [sorted(shares(repeat).values(), reverse=True) for repeat in condition.amounts]
+
+    figure, panels = _share_panels(found, lambda condition: ranked_share_intervals(condition.amounts), dots)
+    for n, axes in panels.items():
+        axes.set_xticks(range(n), ["largest", "2nd", "3rd", *(f"{rank}th" for rank in range(4, n + 1))][:n])
+        if n in published:
+            values = [100 * share for share in published[n]]
+            axes.plot(range(n), values, "D", color="black", markerfacecolor="none", markersize=5, label="published")
+    _share_legend(figure, panels)
+    return figure
+
+
+def _share_panels(
+    found: Sequence[Condition],
+    estimates: Callable[[Condition], list[Estimate]],
+    dots: Callable[[Condition], list[list[float]]],
+) -> tuple[Drawing, dict[int, Axes]]:
+    numbers = sorted({condition.n for condition in found})
+    ways = list(dict.fromkeys(condition.publish for condition in found))
+    figure = drawing(PAGE, 2.5)
+    ratios = [n + 0.8 for n in numbers]
+    row = figure.subplots(1, len(numbers), sharey=True, squeeze=False, gridspec_kw={"width_ratios": ratios})[0]
+    panels = dict(zip(numbers, row, strict=True))
+    width = 0.8 / len(ways)
+    for condition in found:
+        index, axes = ways.index(condition.publish), panels[condition.n]
+        x = np.arange(condition.n) + (index - (len(ways) - 1) / 2) * width
+        values = estimates(condition)
+        axes.bar(
+            x,
+            [100 * value.value for value in values],
+            width * 0.92,
+            color=way_color(index),
+            alpha=0.75,
+            label=condition.publish,
+            yerr=_bars(values, 100),
+            error_kw={"elinewidth": 0.9, "capsize": 2},
+        )
+        for repeat in dots(condition):
+            axes.plot(x, [100 * part for part in repeat], ".", color="black", markersize=2.5, alpha=0.7)
+    for n, axes in panels.items():
+        axes.axhline(100 / n, color=GREY, linewidth=0.8, linestyle="--")
+        axes.set(title=f"N={n}", ylim=(0, None))
+    row[0].set_ylabel("share of the data sent (%)")
+    _share_legend(figure, panels)
+    return figure, panels
+
+
+def _share_legend(figure: Drawing, panels: Mapping[int, Axes]) -> None:
+    for old in list(figure.legends):
+        old.remove()
+    legend_above(figure, max(panels.values(), key=lambda axes: len(axes.get_legend_handles_labels()[1])))
+
+
+def way_color(index: int) -> str:
+    """The colour of a way to publish, apart from those of the first instances."""
+    return color((3, 0, 2, 5)[index % 4])
+
+
+def hsdir_map(steps: Sequence[Measured]) -> Drawing:
+    """Which instance's descriptor each responsible HSDir held, over the whole run."""
+    read = [step for step in steps if step.readings]
+    hsdirs = sorted({reading.hsdir for step in read for reading in step.readings}, key=natural, reverse=True)
+    instances = _instances(read)
+    figure = drawing(PAGE, 1.1 + 0.24 * len(hsdirs))
+    axes = figure.subplots()
+    labelled: set[str] = set()
+    for step in read:
+        for reading in step.readings:
+            name = reading.instance or "none"
+            axes.barh(
+                hsdirs.index(reading.hsdir),
+                reading.end - reading.start,
+                left=reading.start,
+                height=0.78,
+                linewidth=0.4,
+                edgecolor="white" if reading.instance else GREY,
+                facecolor=color(instances.index(name)) if name in instances else "white",
+                hatch=None if reading.instance else "////",
+                label="_" if name in labelled else name,
+            )
+            labelled.add(name)
+        axes.axvline(step.step.start, color=GREY, linewidth=0.5)
+        axes.annotate(
+            _short(step, len(read)),
+            (step.step.start, len(hsdirs) - 0.5),
+            xytext=(1, 2),
+            textcoords="offset points",
+            fontsize=5.5,
+            color=GREY,
+            annotation_clip=False,
+        )
+    axes.set_yticks(range(len(hsdirs)), hsdirs)
+    axes.set(xlabel="time since the run's start (s)", ylim=(-0.5, len(hsdirs) - 0.5))
+    axes.set_xlim(read[0].step.start, max(step.step.end for step in read))
+    axes.grid(visible=False)
+    handles, labels = axes.get_legend_handles_labels()
+    ordered = sorted(zip(labels, handles, strict=True), key=lambda entry: natural(entry[0]))
+    figure.legend(
+        [handle for _, handle in ordered], [label for label, _ in ordered], loc="outside upper center", ncols=7
+    )
+    return figure
+
+
+def _short(step: Measured, among: int) -> str:
+    """As much of what a step was as fits above it."""
+    if among > 30:
+        return str(step.n)
+    return f"N={step.n}\n{step.publish if among <= 8 else step.publish[:6]}"
+
+
+def with_single(found: Sequence[Condition], way: str) -> list[Condition]:
+    """The conditions of one way to publish; one instance has nobody to publish with, so it stands for every way."""
+    mine = [condition for condition in found if condition.publish == way]
+    if any(condition.n == 1 for condition in mine):
+        return mine
+    return [*[condition for condition in found if condition.n == 1][:1], *mine]
+
+
+def _instances(steps: Sequence[Measured]) -> list[str]:
+    return sorted({name for step in steps for name in step.instances}, key=natural)
+
+
+def _bars(estimates: Sequence[Estimate], factor: float = 1) -> list[list[float]]:
+    """Lengths of error bars below and above; none where there is no interval, or it has no end."""
+
+    def length(end: float | None, value: float) -> float:
+        return factor * abs(end - value) if end is not None and np.isfinite(end) else float("nan")
+
+    return [[length(e.low, e.value) for e in estimates], [length(e.high, e.value) for e in estimates]]
