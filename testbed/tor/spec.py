@@ -22,7 +22,21 @@ class TorSpec(Spec):
     clients: Annotated[Count, Field(ge=0, le=500, description="Onion clients, each with its own SOCKS port.")] = 1
     attach: str | None = Field(None, description="Router that the nodes hang on.")
     link: AttachmentSpec | None = Field(None, description="The link of each node to its router.")
-    torrc: dict[str, str] = Field(default_factory=dict, description="Further torrc options for every node.")
+    lifetime: Duration = Field(
+        3 * 3600 * 10**6,
+        description="How long the lab may run; decides the voting interval, so that clients fetch current descriptors.",
+    )
+    hsdir_spread: Annotated[Count, Field(ge=1, le=20)] = Field(
+        3, description="HSDirs that hold each of a descriptor's two replicas; three make six HSDirs in all."
+    )
+    torrc: dict[str, str | tuple[str, ...]] = Field(
+        default_factory=dict, description="Further torrc options for every node; a list for one that is repeated."
+    )
+
+    @property
+    def torrc_options(self) -> dict[str, tuple[str, ...]]:
+        """``torrc`` with every value as a tuple."""
+        return {option: (value,) if isinstance(value, str) else value for option, value in self.torrc.items()}
 
 
 class ContentSpec(Spec):

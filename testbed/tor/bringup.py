@@ -1,0 +1,242 @@
+"""Bringing a private Tor network up, step by step, each step checked. Times are of 71 nodes on two cores.
+
+1. Authorities start, their first vote far away; relays start and upload their descriptors (5 s of key generation).
+2. Once every authority has every descriptor, the vote is moved to *now* through the control sockets. So it cannot come
+   too early, with relays missing from a consensus that would then be the only one for an hour, and never late (2 s).
+3. Every relay is told to reload: it then fetches the new consensus at once and not after its own back-off. Meanwhile
+   clients start, with the directory documents in their folders as if they had been on the network before (3 s).
+4. The network is up when all relays have enough directory information and all clients a circuit.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.errors import TestbedError
+from testbed.lab.lab import Lab
+from testbed.progress import Progress
+from testbed.tor import torrc
+from testbed.tor.authority import make_authority
+from testbed.tor.directory import Directory, has_consensus, read_directory
+from testbed.tor.keys import relay_files, relay_key
+from testbed.tor.node import TorNode, check_alive, make_node, prepare, rewrite, start, stop, stuck
+from testbed.tor.readiness import BOOTSTRAPPED, ENOUGH_DIRECTORY, Nudge, await_condition
+from testbed.tor.spec import TorSpec
+from testbed.tor.timeperiod import choose_interval
+
+ATTEMPTS = 3
+"""Networks that are started before a consensus that lacks relays is an error."""
+_TICK = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long each step may take, seconds, on a busy machine and in a large network."""
+
+    authorities: float = 30
+    descriptors: float = 180
+    consensus: float = 60
+    relays: float = 180
+    clients: float = 180
+
+
+class ShortConsensus(Exception):
+    """The authorities voted before they had everybody's descriptor."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        super().__init__(f"the consensus lacks {', '.join(missing)}")
+        self.missing = missing
+
+
+class BringUp:
+    """Starts all nodes of the section ``tor``, anew if the first consensus is short."""
+
+    def __init__(
+        self, lab: Lab, spec: TorSpec, progress: Progress, *, limits: Limits | None = None, vote_at: int | None = None
+    ) -> None:
+        """``vote_at``: on the first attempt vote as soon as the authorities have so many descriptors, to test that."""
+        self.nodes = [make_node(lab, node.name) for node in lab.plan.nodes if node.subsystem == "tor"]
+        self.authorities = self._by_role("authority")
+        self.relays = self._by_role("relay", "exit")
+        self.clients = self._by_role("client")
+        self._options: dict[str, list[tuple[str, str]]] = {}
+        self._lab, self._spec, self._progress = lab, spec, progress
+        self._limits = limits or Limits()
+        self._vote_at = vote_at
+
+    def run(self) -> Directory:
+        """Bring the network up; the directory that its clients use.
+
+        TestbedError says what did not work; what has been started is then left for the lab to end.
+        """
+        try:
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    return self._attempt()
+                except ShortConsensus as error:
+                    self._lab.event("vote_short", missing=list(error.missing), attempt=attempt)
+                    if attempt == ATTEMPTS:
+                        raise TestbedError(f"{error}, {ATTEMPTS} times in a row", where="tor") from error
+                    self._progress.update("consensus", 0, 1, f"lacks {len(error.missing)} relays: starting over")
+                    stop(self.nodes, number=signal.SIGKILL)
+                    self._vote_at = None
+            raise AssertionError("unreachable")
+        finally:
+            for node in self.nodes:
+                node.close()
+
+    def _attempt(self) -> Directory:
+        begun = time.monotonic()
+        certificates = self._write(time.time())
+        start(self._lab, self.authorities)
+        self._await_authorities()
+        start(self._lab, self.relays)
+        self._await_descriptors()
+        self._mark("descriptors", begun)
+        self._vote()
+        directory = self._await_consensus(certificates)
+        self._mark("consensus", begun)
+        for node in self.relays:
+            _reload(node)
+        self._start_clients(directory)
+        self._await_ready()
+        self._mark("ready", begun)
+        return directory
+
+    def _by_role(self, *roles: str) -> list[TorNode]:
+        return [node for node in self.nodes if node.role in roles]
+
+    def _mark(self, stage: str, begun: float) -> None:
+        self._lab.event("stage", subsystem="tor", stage=stage, seconds=round(time.monotonic() - begun, 3))
+
+    def _write(self, now: float) -> bytes:
+        """Write keys and torrcs of authorities and relays; returns the authorities' certificates."""
+        seed = self._lab.plan.seed
+        interval = choose_interval(now, self._spec.lifetime / 1e6)
+        made = {node.name: make_authority(seed, node.name, now) for node in self.authorities}
+        lines = [
+            torrc.dir_authority(node.name, node.address, made[node.name].identity, made[node.name].v3_identity)
+            for node in self.authorities
+        ]
+        self._voting = torrc.far_vote(interval, now, self._spec.hsdir_spread)
+        for node in self.nodes:
+            options = torrc.common(node.paths, lines)
+            options += torrc.of_network(node.role, node.name, node.address, node.paths, self._voting)
+            self._options[node.name] = torrc.with_extra(options, self._spec.torrc_options)
+        certificates = b"".join(made[node.name].certificate for node in self.authorities)
+        for node in (*self.authorities, *self.relays):
+            files = {**relay_files(relay_key(seed, node.name)), "cached-certs": certificates}
+            if node.name in made:
+                files |= made[node.name].files
+            prepare(node, self._options[node.name], files)
+        return certificates
+
+    def _await_authorities(self) -> None:
+        begun = time.monotonic()
+        total = len(self.authorities)
+        while (done := sum(node.connected() for node in self.authorities)) < total:
+            self._progress.update("authorities", done, total)
+            self._check(
+                begun, self._limits.authorities, "control sockets", [n for n in self.authorities if not n.control]
+            )
+        self._progress.update("authorities", total, total)
+
+    def _await_descriptors(self) -> None:
+        """Wait until every authority has the descriptor of every relay and authority."""
+        begun = time.monotonic()
+        wanted = {node.name for node in (*self.authorities, *self.relays)}
+        enough = len(wanted) if self._vote_at is None else self._vote_at
+        held: dict[str, set[str]] = {}
+        for node in self.authorities:
+            node.require().subscribe("NEWDESC")
+            held[node.name] = set(re.findall(r"^router (\S+)", node.require().getinfo("desc/all-recent"), re.MULTILINE))
+        while True:
+            for node in self.authorities:
+                for event in node.require().drain():
+                    held[node.name].update(word.partition("~")[2] for word in event.split()[1:])
+            missing = max((wanted - names for names in held.values()), key=len)
+            self._progress.update("descriptors", len(wanted) - len(missing), len(wanted))
+            if len(wanted) - len(missing) >= enough:
+                return
+            late = [node for node in self.nodes if node.name in missing]
+            self._check(begun, self._limits.descriptors, "relay descriptors at the authorities", late)
+
+    def _vote(self) -> None:
+        """Have the authorities vote as soon as they can.
+
+        tor looks at its schedule a second after it has been changed. A single authority then has all votes and goes
+        straight on to the consensus. Several exchange votes, and refuse those that come later than 3 s before the
+        consensus is to be valid (dirvote_add_vote).
+        """
+        now = time.time()
+        valid_after = int(now) + 2 if len(self.authorities) == 1 else int(now + 0.5) + 5
+        self._voting = self._voting.moved_to(valid_after)
+        for node in self.authorities:
+            node.require().setconf(**{torrc.OFFSET: self._voting.offset})
+        for node in self.authorities:
+            rewrite(node, torrc.OFFSET, str(self._voting.offset))
+
+    def _await_consensus(self, certificates: bytes) -> Directory:
+        begun = time.monotonic()
+        total = len(self.authorities)
+        late = list(self.authorities)
+        while late := [node for node in late if not has_consensus(node.require())]:
+            self._progress.update("consensus", total - len(late), total)
+            self._check(begun, self._limits.consensus, "a consensus", late)
+        directory = read_directory(self.authorities[0].require(), certificates)
+        running = {router.nickname for router in directory.consensus.routers if "Running" in router.flags}
+        missing = [node.name for node in (*self.authorities, *self.relays) if node.name not in running]
+        if missing:
+            raise ShortConsensus(missing)
+        self._progress.update("consensus", total, total, f"{len(running)} relays")
+        return directory
+
+    def _start_clients(self, directory: Directory) -> None:
+        for node in self.clients:
+            prepare(node, self._options[node.name], directory.files())
+        start(self._lab, self.clients)
+
+    def _await_ready(self) -> None:
+        reload_again: list[Nudge] = [(after, _reload) for after in (0.5, 1.2, 2, 5, 9, 20, 40)]
+        network_again: list[Nudge] = [(after, _renew_network) for after in (3, 8, 14, 30, 60)]
+        for stage, nodes, condition, limit, nudges in (
+            ("relays ready", [*self.authorities, *self.relays], ENOUGH_DIRECTORY, self._limits.relays, reload_again),
+            ("clients ready", self.clients, BOOTSTRAPPED, self._limits.clients, []),
+        ):
+            await_condition(
+                stage,
+                nodes,
+                condition,
+                limit=limit,
+                progress=self._progress,
+                alive=self.nodes,
+                nudges=[*nudges, *network_again],
+            )
+
+    def _check(self, begun: float, limit: float, awaited: str, late: Sequence[TorNode]) -> None:
+        """One turn of a wait: errors if a tor has ended or the time is up, else a short pause."""
+        check_alive(self.nodes)
+        if time.monotonic() - begun > limit:
+            raise stuck(awaited, limit, late, f"{len(late)} missing")
+        time.sleep(_TICK)
+
+
+def _reload(node: TorNode) -> None:
+    """Make tor forget its back-off from downloads that failed while there was no consensus."""
+    if node.process is not None:
+        node.process.signal(signal.SIGHUP)
+
+
+def _renew_network(node: TorNode) -> None:
+    """Take a tor's network away and give it back, which is what makes it ask for missing descriptors at once.
+
+    With one authority a relay asks it for at most 32 microdescriptors, drops the rest of them while that request is
+    open, and looks again only after 10 s (PDS_NO_EXISTING_MICRODESC_FETCH, GREEDY_DESCRIPTOR_RETRY_INTERVAL).
+    """
+    if node.connected():
+        node.require().setconf(DisableNetwork=1)
+        node.require().setconf(DisableNetwork=0)

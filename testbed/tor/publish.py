@@ -1,0 +1,124 @@
+"""Starting the instances of an onion service, and waiting until what they publish has been answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from testbed.errors import WaitTimeout
+from testbed.lab.lab import Lab
+from testbed.progress import Progress
+from testbed.tor.control import Control, await_any
+from testbed.tor.hsdir import Router
+from testbed.tor.node import TorNode, check_alive, start, stuck
+from testbed.tor.publication import Publication
+
+LIMIT = 120.0
+"""Seconds from an instance's start until its uploads have been answered; 3 to 5 is usual."""
+RELEASE_AT = 0.2
+"""Fraction of the second of wall clock at which held instances get their network.
+
+tor looks after its services once a second, counted from that moment, and a revision counter counts whole seconds: so
+uploads begin well inside one and the same second, and no instance is preferred by a counter that is one higher.
+"""
+_TICK = 0.05
+
+
+class Publisher:
+    """One start of some instances of one service."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        service: str,
+        nodes: Sequence[TorNode],
+        publications: Sequence[Publication],
+        hsdirs: Sequence[Router],
+        progress: Progress,
+    ) -> None:
+        """``nodes`` are prepared and not started; ``publications`` follow their order."""
+        self._lab, self._service, self._progress = lab, service, progress
+        self._nodes = list(nodes)
+        self._hsdirs = {hsdir.fingerprint for hsdir in hsdirs}
+        self._publications = {publication.instance: publication for publication in publications}
+        self._answered: dict[str, float] = {}
+        self._controls: dict[str, Control] = {}
+
+    def naive(self, stagger: float) -> None:
+        """Start one instance after the other, ``stagger`` seconds apart, and wait until all are answered."""
+        begun = time.monotonic()
+        for number, node in enumerate(self._nodes):
+            self._pump(lambda due=begun + number * stagger: time.monotonic() >= due)  # type: ignore[misc]
+            start(self._lab, [node])
+            self._lab.event("onion_started", node.name, service=self._service, publish="naive")
+        self._await_answers()
+
+    def simultaneous(self) -> None:
+        """Start all instances without network, give it to all at one moment, and wait until all are answered."""
+        start(self._lab, self._nodes)
+        self._pump(lambda: len(self._controls) == len(self._nodes))
+        with ThreadPoolExecutor(len(self._nodes)) as pool:
+            time.sleep((RELEASE_AT - time.time()) % 1)  # not a wait for something: this moment is what is wanted
+            list(pool.map(lambda control: control.setconf(DisableNetwork=0), self._controls.values()))
+        for node in self._nodes:
+            self._lab.event("onion_started", node.name, service=self._service, publish="simultaneous")
+        self._await_answers()
+
+    def acknowledged(self) -> set[str]:
+        """HSDirs that have certainly taken a descriptor of one of the instances."""
+        return set().union(*(publication.acknowledged() for publication in self._publications.values()))
+
+    def _await_answers(self) -> None:
+        self._pump(lambda: len(self._answered) == len(self._nodes))
+
+    def _pump(self, done: Callable[[], bool]) -> None:
+        """Take in events until ``done``."""
+        begun = time.monotonic()
+        while True:
+            self._connect()
+            self._show()
+            if done():
+                return
+            check_alive(self._nodes)
+            if time.monotonic() - begun > LIMIT:
+                raise self._timeout()
+            if not self._controls:
+                time.sleep(_TICK)
+            for control in await_any(list(self._controls.values()), _TICK):
+                self._take(control)
+
+    def _connect(self) -> None:
+        for node in self._nodes:
+            if node.process is not None and node.name not in self._controls and node.connected():
+                self._controls[node.name] = node.require()
+                node.require().subscribe("HS_DESC")
+
+    def _take(self, control: Control) -> None:
+        publication = self._publications[control.node]
+        for text in control.drain():
+            publication.feed(text)
+        if publication.settled() and control.node not in self._answered:
+            self._answered[control.node] = time.monotonic()
+            self._lab.event(
+                "onion_published",
+                control.node,
+                service=self._service,
+                acknowledged=sorted(publication.nicknames[item] for item in publication.acknowledged()),
+                refused={publication.nicknames[item]: why for item, why in publication.refused().items()},
+            )
+
+    def _show(self) -> None:
+        held = len(self.acknowledged() & self._hsdirs)
+        note = f"{held} of {len(self._hsdirs)} HSDirs hold a descriptor"
+        self._progress.update(f"{self._service} published", len(self._answered), len(self._nodes), note)
+
+    def _timeout(self) -> WaitTimeout:
+        late = [node for node in self._nodes if node.name not in self._answered]
+        seen = "; ".join(
+            f"{node.name}: {sum(item.begun.values())} uploads begun, {len(item.acknowledged())} acknowledged, "
+            f"{len(item.refused())} refused"
+            for node in late
+            for item in [self._publications[node.name]]
+        )
+        return stuck(f"the descriptors of {self._service} to be answered by the HSDirs", LIMIT, late, seen)

@@ -1,0 +1,92 @@
+"""Waiting until many tors have reached a state: by their events, without polling those that are busy getting there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from testbed.progress import Progress
+from testbed.tor.control import Control, await_any
+from testbed.tor.node import TorNode, check_alive, stuck
+
+_TICK = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A state of a tor: how to ask for it, and the event by which tor tells that it has been reached."""
+
+    awaited: str
+    key: str
+    """GETINFO key (control-spec 3.9)."""
+    holds: Callable[[str], bool]
+    """Of the key's value."""
+    told_by: Callable[[str], bool]
+    """Of a STATUS_CLIENT event (control-spec 4.1.10)."""
+
+
+ENOUGH_DIRECTORY = Condition(
+    "enough directory information",
+    "status/enough-dir-info",
+    lambda value: value == "1",
+    lambda event: " ENOUGH_DIR_INFO" in event or "PROGRESS=100" in event,
+)
+BOOTSTRAPPED = Condition(
+    "a circuit (100 % bootstrapped)",
+    "status/bootstrap-phase",
+    lambda value: "PROGRESS=100" in value,
+    lambda event: "PROGRESS=100" in event,
+)
+
+Nudge = tuple[float, Callable[[TorNode], None]]
+"""(seconds from the beginning of the wait, what to do with every node that is not there by then)."""
+
+
+def await_condition(
+    stage: str,
+    nodes: Sequence[TorNode],
+    condition: Condition,
+    *,
+    limit: float,
+    progress: Progress,
+    alive: Sequence[TorNode],
+    nudges: Sequence[Nudge] = (),
+) -> None:
+    """Wait until ``condition`` holds for each of ``nodes``, telling ``progress`` how many there are.
+
+    ``alive`` are the nodes whose end is an error meanwhile. ApplyError when one ends, WaitTimeout after ``limit``
+    seconds, naming those that are missing.
+    """
+    begun = time.monotonic()
+    pending = dict.fromkeys(node.name for node in nodes)
+    by_name = {node.name: node for node in nodes}
+    watched: set[str] = set()
+    due: Iterator[Nudge] = iter(sorted(nudges, key=lambda nudge: nudge[0]))
+    nudge = next(due, None)
+    while True:
+        for name in [name for name in pending if name not in watched and by_name[name].connected()]:
+            watched.add(name)
+            if _watch(by_name[name].require(), condition):
+                del pending[name]
+        progress.update(stage, len(nodes) - len(pending), len(nodes))
+        if not pending:
+            return
+        check_alive(alive)
+        elapsed = time.monotonic() - begun
+        left = [by_name[name] for name in pending]
+        if elapsed > limit:
+            raise stuck(f"{condition.awaited} at {len(nodes)} nodes", limit, left, f"{len(nodes) - len(left)} have it")
+        while nudge is not None and nudge[0] <= elapsed:
+            for node in left:
+                nudge[1](node)
+            nudge = next(due, None)
+        for control in await_any([node.require() for node in left if node.name in watched], _TICK):
+            if any(condition.told_by(event) for event in control.drain()):
+                pending.pop(control.node, None)
+
+
+def _watch(control: Control, condition: Condition) -> bool:
+    """Ask for status events, and whether the condition holds already."""
+    control.subscribe("STATUS_CLIENT")
+    return condition.holds(control.getinfo(condition.key))
