@@ -54,7 +54,7 @@ make_environment() {
     # The lock is complete, so nothing is resolved. What is built from source is built with the pinned setuptools.
     mapfile -t builders < <(grep -E '^(setuptools|wheel)==' "$LOCK")
     pip_install "${builders[@]}" || die "could not install ${builders[*]} in .venv" "$remedy"
-    pip_install --no-build-isolation --requirement "$LOCK" ||
+    pip_install --use-pep517 --no-build-isolation --requirement "$LOCK" ||
         die "could not install the packages of requirements.lock" "$remedy"
 }
 

@@ -97,7 +97,9 @@ def test_no_permission() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         os.chmod(folder, 0o755)  # noqa: S103
         path = Path(folder, "s")
-        with listening(path, b"HTTP/1.0 200 OK\r\n\r\n{}"):
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+            server.listen()
             path.chmod(0o600)
             reader, writer = os.pipe()
             child = os.fork()
