@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from matplotlib.patches import FancyBboxPatch
 from testbed.errors import TestbedError
 from testbed.plan.text import impairment_text, plan_summary
 from testbed.plan.types import Link, Node, Plan
+from testbed.report.graph_link import CHARACTER, FAINT, LINE, NOTE, draw_link, lanes_of
 from testbed.report.layout import Place, place_nodes
 
 if TYPE_CHECKING:
@@ -28,11 +29,8 @@ MOST_BOXES = 24
 
 _ROUTER, _SWITCH, _HOST = "#33415c", "#7d8597", "#5b8e7d"
 _PARTS = ("#d1495b", "#2e86ab", "#e6a12e", "#7b5ea7", "#3a7d44", "#c06c3e", "#5f6caf", "#a23b72", "#4c956c", "#888c46")
-_LINE, _FAINT = "#9aa5b1", "#52606d"
-_DARK, _ALARM = "#1f2933", "#9b2226"
+_DARK = "#1f2933"
 _MARGIN = 0.35
-_CHARACTER = 0.0077
-"""Width of a character of 1 point, inches."""
 _LONGEST = 18
 """Characters of a name in a box."""
 _HALF_HEIGHT = 0.15
@@ -58,7 +56,7 @@ def draw(plan: Plan, path: Path) -> None:
             figure.savefig(path, format=kind, dpi=150, metadata=metadata)
         except OSError as error:
             raise TestbedError(
-                f"cannot write the drawing: {error.strerror or error}", where=str(path), remedy="give another -o"
+                f"cannot write the drawing: {error.strerror or error}", where=str(path), remedy="name another file with -o"
             ) from None
 
 
@@ -71,9 +69,14 @@ def figure_of(plan: Plan) -> Figure:
     }
     longest = max((len(_dot_label(plan, node)) for node in plan.nodes if len(graph[node.name]) == 1), default=0)
     places = (
-        place_nodes(graph, edge=max(2.3, _need(plan.links, 1.2)), spacing=1.3, label=0.2)
+        place_nodes(
+            graph,
+            edge=max(2.3, _need(plan.links, 2 * max(map(_half_width, plan.nodes), default=0) + 0.3)),
+            spacing=1.3,
+            label=0.2,
+        )
         if boxes
-        else place_nodes(graph, edge=max(1.3, _need(_inner(plan), 0.6)), spacing=0.17, label=longest * _CHARACTER * 7)
+        else place_nodes(graph, edge=max(1.3, _need(_inner(plan), 0.6)), spacing=0.17, label=longest * CHARACTER * 7)
     )
     colours = _colours(plan)
     left, right, low, high = _extent(plan, places, boxes)
@@ -102,7 +105,7 @@ def _need(links: Sequence[Link], ends: float) -> float:
         addresses = [str(address) for end in (link.a, link.b) for address in end.addresses]
         traffic = (impairment_text(link.forward), impairment_text(link.backward))
         most = max(most, len(" ".join(addresses)) + 3, *(len(text) + 3 for text in traffic))
-    return ends + most * _CHARACTER * 6.5
+    return ends + most * CHARACTER * NOTE
 
 
 def _inner(plan: Plan) -> list[Link]:
@@ -115,7 +118,7 @@ def _extent(plan: Plan, places: dict[str, Place], boxes: bool) -> tuple[float, f
     xs, ys = [0.0], [0.0]
     for node in plan.nodes:
         place = places[node.name]
-        reach = 0.2 if boxes else 0.1 + len(_dot_label(plan, node)) * _CHARACTER * 7
+        reach = 0.2 if boxes else 0.1 + len(_dot_label(plan, node)) * CHARACTER * 7
         half = _half_width(node) if boxes else 0.5
         xs += [place.x - half, place.x + half, place.x + reach * math.cos(place.outward)]
         ys += [place.y - 0.3, place.y + 0.3, place.y + reach * math.sin(place.outward)]
@@ -152,7 +155,7 @@ def _draw_head(figure: Figure, axes: Axes, plan: Plan, colours: dict[str, str], 
     about = " ".join(plan.description.split())
     most = int(width * 13)
     about = about if len(about) <= most else f"{about[: most - 3]}..."
-    figure.text(x, y - 0.23 / height, about, fontsize=9, va="top", color=_FAINT, parse_math=False)
+    figure.text(x, y - 0.23 / height, about, fontsize=9, va="top", color=FAINT, parse_math=False)
     numbers = Counter(_part(node) for node in plan.nodes)
     handles = [
         Line2D(
@@ -181,8 +184,8 @@ def _marker(part: str) -> str:
 
 def _draw_boxes(axes: Axes, plan: Plan, places: dict[str, Place], colours: dict[str, str]) -> None:
     widths = {node.name: _half_width(node) for node in plan.nodes}
-    for link, lane in zip(plan.links, _lanes(plan), strict=True):
-        _draw_link(axes, link, places, lane, lambda name, angle: _to_edge(widths[name], angle))
+    for link, lane in zip(plan.links, lanes_of(plan), strict=True):
+        draw_link(axes, link, places, lane, lambda name, angle: _to_edge(widths[name], angle))
     for node in plan.nodes:
         place, colour, half = places[node.name], colours[_part(node)], widths[node.name]
         label = node.name if len(node.name) <= _LONGEST else f"{node.name[: _LONGEST - 3]}..."
@@ -209,69 +212,14 @@ def _to_edge(half_width: float, angle: float) -> float:
     return min(half_width / across if across > 1e-6 else math.inf, _HALF_HEIGHT / up if up > 1e-6 else math.inf)
 
 
-def _lanes(plan: Plan) -> list[int]:
-    """For each link how many earlier ones join the same two nodes."""
-    seen: Counter[frozenset[str]] = Counter()
-    lanes = []
-    for link in plan.links:
-        pair = frozenset((link.a.node, link.b.node))
-        lanes.append(seen[pair])
-        seen[pair] += 1
-    return lanes
-
-
-def _draw_link(
-    axes: Axes, link: Link, places: dict[str, Place], lane: int, edge: Callable[[str, float], float]
-) -> None:
-    """A line with the addresses along it at its ends, and what it does to packets beside its middle."""
-    a, b = places[link.a.node], places[link.b.node]
-    dx, dy = b.x - a.x, b.y - a.y
-    length = math.hypot(dx, dy) or 1.0
-    dx, dy = dx / length, dy / length
-    side = (lane + 1) // 2 * (0.3 if lane % 2 else -0.3)
-    x, y = a.x - dy * side, a.y + dx * side
-    axes.plot([x, x + dx * length], [y, y + dy * length], color=_LINE, linewidth=1.2, zorder=1)
-    angle = math.atan2(dy, dx)
-    turned = not -math.pi / 2 < angle <= math.pi / 2
-    rotation = math.degrees(angle) + (180 if turned else 0)
-
-    def note(along: float, across: float, text: str, colour: str) -> None:
-        up = -across if turned else across
-        _note(axes, x + dx * along - dy * up, y + dy * along + dx * up, text, colour, rotation)
-
-    for end, start, sign in ((link.a, 0.0, 1), (link.b, length, -1)):
-        text = " ".join(str(address) for address in end.addresses)
-        near = edge(end.node, angle) + 0.1 + len(text) * _CHARACTER * 6.5 / 2
-        note(start + sign * min(near, length / 2), 0, text, _FAINT)
-    there, back = impairment_text(link.forward), impairment_text(link.backward)
-    if there == back:
-        note(length / 2, 0.12, there, _ALARM)
-    else:
-        note(length / 2, 0.12, _directed(there, not turned), _ALARM)
-        note(length / 2, -0.12, _directed(back, turned), _ALARM)
-
-
-def _directed(text: str, rightwards: bool) -> str:
-    return f"{text or 'as it comes'} \u2192" if rightwards else f"\u2190 {text or 'as it comes'}"
-
-
-def _note(axes: Axes, x: float, y: float, text: str, colour: str, rotation: float) -> None:
-    if text:
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.9}
-        axes.text(
-            x, y, text, fontsize=6.5, color=colour, ha="center", va="center", rotation=rotation,
-            rotation_mode="anchor", bbox=box, zorder=3, parse_math=False,
-        )  # fmt: skip
-
-
 def _draw_dots(axes: Axes, plan: Plan, places: dict[str, Place], colours: dict[str, str]) -> None:
     inner = _inner(plan)
-    for link, lane in zip(plan.links, _lanes(plan), strict=True):
+    for link, lane in zip(plan.links, lanes_of(plan), strict=True):
         a, b = places[link.a.node], places[link.b.node]
         if link in inner:
-            _draw_link(axes, link, places, lane, lambda name, angle: 0.25)
+            draw_link(axes, link, places, lane, lambda name, angle: 0.25)
         else:  # the label of the leaf says what there is to say
-            axes.plot([a.x, b.x], [a.y, b.y], color=_LINE, linewidth=0.7, zorder=1)
+            axes.plot([a.x, b.x], [a.y, b.y], color=LINE, linewidth=0.7, zorder=1)
     for node in plan.nodes:
         place, colour = places[node.name], colours[_part(node)]
         leaf = len(plan.links_of(node.name)) <= 1
