@@ -32,7 +32,6 @@ missing() {
 # engine.sh, which can also start it where the package's own script fails. Debian asks policy-rc.d before it starts a
 # service (invoke-rc.d(8)); ours says no to these and asks the one that was there about all others.
 forbid_services() {
-    restore_policy # left by a set-up that was killed
     if [ -e "$POLICY" ]; then mv "$POLICY" "$SAVED"; fi
     cat >"$POLICY" <<POLICY
 #!/bin/sh
@@ -97,6 +96,7 @@ check_versions() {
     fi
 }
 
+restore_policy # of a set-up that was killed
 mapfile -t base < <(missing base)
 mapfile -t engine < <(missing engine)
 # A running engine of any make is enough; installing another beside it could fight with it.

