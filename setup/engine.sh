@@ -81,19 +81,24 @@ start_directly() {
     fi
     mount_cgroups || explain_failure "could not mount the control groups, so no Docker engine can run here"
     remove_stale_pidfiles
+    LOG_FROM=$(($(wc -l <"$LOG" 2>/dev/null || echo 0) + 1)) # what came before is of no interest if this start fails
     setsid nohup dockerd "${arguments[@]}" >>"$LOG" 2>&1 </dev/null 9>&- &
     DOCKERD=$!
+}
+
+new_log() {
+    if [ -n "${LOG_FROM:-}" ]; then tail -n "+$LOG_FROM" "$LOG" | tail -n 15; fi
 }
 
 wait_until_it_answers() {
     local deadline=$((SECONDS + SECONDS_TO_START))
     until answers; do
         if [ -n "${DOCKERD:-}" ] && ! alive "$DOCKERD"; then
-            explain_failure "dockerd ended at once; the end of $LOG:" "$(tail -n 15 "$LOG")"
+            explain_failure "dockerd ended at once; the end of $LOG:" "$(new_log)"
         fi
         if [ $SECONDS -ge $deadline ]; then
             explain_failure "no Docker engine answered at $SOCKET within $SECONDS_TO_START s; the end of $LOG:" \
-                "$(tail -n 15 "$LOG" 2>/dev/null)"
+                "$(new_log)"
         fi
         sleep 0.1
     done
