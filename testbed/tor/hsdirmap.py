@@ -13,6 +13,9 @@ from testbed.tor.hsdir import Router
 from testbed.tor.network import TorNetwork
 
 FETCH_TIMEOUT = 30.0
+"""Seconds."""
+FEWEST_ROUTERS = 5
+"""In a network of so many, a relay can build the circuit of four hops by which an HSDir is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,11 @@ def read_hsdirs(
 ) -> list[HSDirEntry]:
     """Ask every one of ``hsdirs`` for the descriptor of a service, by HSFETCH (control-spec 3.27).
 
-    ``owners`` are instances by the signing keys of their descriptors. Asked from authorities and relays, not clients,
-    so that what clients have cached stays as it is; no relay can ask itself, so two take turns. ``reader`` asks alone.
-    WaitTimeout names the HSDirs that did not answer.
+    ``owners`` are instances by the signing keys of their descriptors. ``reader`` is the node that asks; otherwise see
+    ``default_readers``. WaitTimeout names the HSDirs that did not answer.
     """
     label = address.removesuffix(".onion")
-    readers = [reader] if reader else (network.authorities + network.relays)[:2]
+    readers = [reader] if reader else default_readers(network)
     answers: dict[str, HSDirEntry] = {}
     controls = [network.control(name) for name in readers]
     try:
@@ -63,6 +65,16 @@ def read_hsdirs(
         for control in controls:
             control.close()
     return [answers[hsdir.fingerprint] for hsdir in hsdirs]
+
+
+def default_readers(network: TorNetwork) -> list[str]:
+    """Two authorities or relays: what clients have cached stays as it is, and no relay can ask itself.
+
+    A relay's circuit to an HSDir needs three others between them. Where there are not so many, the last client asks;
+    it then has the descriptor that came last in its cache.
+    """
+    routers = network.authorities + network.relays
+    return routers[:2] if len(routers) >= FEWEST_ROUTERS or not network.clients else network.clients[-1:]
 
 
 def _reader_of(hsdir: Router, readers: Sequence[str]) -> str:

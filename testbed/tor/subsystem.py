@@ -11,6 +11,8 @@ from testbed.plan.builder import PlanBuilder
 from testbed.progress import Progress
 from testbed.subsystem import ProgramNeed
 from testbed.tor.spec import OnionSpec, OnionsSpec, TorSpec
+from testbed.tor.timeperiod import MAX_INTERVAL, ROUNDS
+from testbed.tor.torrc import FIXED_OPTIONS, option_problem
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -42,12 +44,22 @@ def instance_names(service: str, spec: OnionSpec) -> list[str]:
     return [f"{service}{number}" for number in range(1, spec.instances + 1)]
 
 
+def _option_problems(option: str, values: tuple[str, ...]) -> Iterable[Problem]:
+    path = ("tor", "torrc", option)
+    if option.lower() in FIXED_OPTIONS:
+        yield Problem(path, f"{option} is set by the testbed itself", "remove it", at_key=True)
+    for value in values:
+        reason = option_problem(option, value)
+        if reason:
+            yield Problem(path, f"not a torrc option: {reason}", "write it as `Option: value`, on one line")
+
+
 class TorSubsystem:
     """A private Tor network."""
 
     name = "tor"
     after: tuple[str, ...] = ()
-    programs = (TOR, ProgramNeed("tor-gencert", "tor"))
+    programs = (TOR,)
     spec = TorSpec
 
     def check(self, spec: TorSpec, topology: Topology) -> Iterable[Problem]:
@@ -59,6 +71,15 @@ class TorSubsystem:
                 f"a network of {routers} relays (authorities, relays and exits together) cannot carry an onion service",
                 "set `relays` so that there are at least 4 in all",
             )
+        longest = ROUNDS // 2 * MAX_INTERVAL
+        if spec.lifetime > longest * 10**6:
+            yield Problem(
+                ("tor", "lifetime"),
+                "longer than half a time period of onion services can be made",
+                f"at most {longest // 3600}h, and less at most times of the day",
+            )
+        for option, values in spec.torrc_options.items():
+            yield from _option_problems(option, values)
 
     def expand(self, spec: TorSpec, topology: Topology, build: PlanBuilder) -> None:
         """One node an authority, relay, exit and client, each on its own link."""
