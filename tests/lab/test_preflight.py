@@ -103,7 +103,7 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str,
 def test_every_lack_is_named_at_once(make_plan: MakePlan, only: Callable[[dict[str, str]], None]) -> None:
     only({})
     text = message(make_plan(sections=with_shop("process")))
-    for program in ("nsenter", "setpriv", "tor", "tor-gencert", "nginx"):
+    for program in ("nsenter", "setpriv", "tor", "nginx"):
         assert f"there is no program {program}\n" in text
     assert "apt-get install nginx-light" in text
 
