@@ -140,3 +140,7 @@ class OnionsSubsystem:
         from testbed.tor.onions import OnionServices
 
         return OnionServices(lab)
+
+
+tor = TorSubsystem()
+onions = OnionsSubsystem()
