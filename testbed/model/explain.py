@@ -174,6 +174,8 @@ def _kind(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return _kind(value)
     return repr(_cut(value)) if isinstance(value, str) else _cut(str(value))
 
 

@@ -59,12 +59,16 @@ def parse_interface(text: str) -> Interface:
 def parse_address(text: str) -> Address:
     """An address without prefix length; ValueError as above."""
     try:
-        return ip_address(text)
+        address = ip_address(text)
     except ValueError:
         raise ValueError(f"{text!r} is not an address; write one such as 10.0.0.1, without a prefix length") from None
+    _refuse_special(address, text)
+    return address
 
 
 def _refuse_special(address: Address, text: str) -> None:
+    if "%" in text:
+        raise ValueError(f"{text} has a zone; leave out what follows `%`")
     for special, what in (
         (address.is_loopback, "loopback"),
         (address.is_multicast, "multicast"),
@@ -74,8 +78,6 @@ def _refuse_special(address: Address, text: str) -> None:
     ):
         if special:
             raise ValueError(f"{text} is {what}; use a unicast prefix such as 10.0.0.0/8 or fd00::/48")
-    if getattr(address, "scope_id", None):
-        raise ValueError(f"{text} has a zone; leave out what follows `%`")
 
 
 def usable(network: Network) -> tuple[int, int]:
