@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from testbed.errors import Path, Problem
 from testbed.model.document import Document, has_step
@@ -40,8 +40,23 @@ _WANTED = {
 }
 
 
+def explain_all(error: ValidationError, document: Document, model: type[BaseModel], base: Path) -> list[Problem]:
+    """The problems behind a validation error of what stands at ``base``, where a ``model`` is expected.
+
+    Where a value may be text or a list and is a list with a wrong item, only the item is a problem.
+    """
+    errors = error.errors(include_url=False)
+    found = [explain(item, document, model, base) for item in errors]
+    inside = {problem.path[:depth] for problem in found for depth in range(len(problem.path))}
+    return [
+        problem
+        for item, problem in zip(errors, found, strict=True)
+        if not (item["type"] in _WANTED and problem.path in inside)
+    ]
+
+
 def explain(error: ErrorDetails, document: Document, model: type[BaseModel], base: Path) -> Problem:
-    """The problem behind one validation error of what stands at ``base``, where a ``model`` is expected."""
+    """The problem behind one of the errors."""
     loc: Path = (*base, *error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     at_key = loc[-1:] == ("[key]",)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from testbed.errors import Path, Problem
 from testbed.model.document import Document
-from testbed.model.explain import explain, no_value, unknown
+from testbed.model.explain import explain_all, no_value, unknown
 from testbed.model.topology import DefaultsSpec, LinkSpec, NodeSpec, Topology
 from testbed.model.words import check_name
 
@@ -79,7 +79,7 @@ def _errors(document: Document, model: type[BaseModel], base: Path, value: Any) 
     try:
         model.model_validate(value)
     except ValidationError as error:
-        return [explain(item, document, model, base) for item in error.errors(include_url=False)]
+        return explain_all(error, document, model, base)
     return []
 
 

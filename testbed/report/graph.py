@@ -56,7 +56,9 @@ def draw(plan: Plan, path: Path) -> None:
             figure.savefig(path, format=kind, dpi=150, metadata=metadata)
         except OSError as error:
             raise TestbedError(
-                f"cannot write the drawing: {error.strerror or error}", where=str(path), remedy="name another file with -o"
+                f"cannot write the drawing: {error.strerror or error}",
+                where=str(path),
+                remedy="name another file with -o",
             ) from None
 
 
