@@ -23,11 +23,9 @@ def register(app: typer.Typer) -> None:
 
 def runs(folder: Root = None) -> None:
     """List runs: scenario, date, how they ended, and whether their figures mean anything."""
-    from rich.console import Console
-
     from testbed.measure.store import runs_in, runs_root
     from testbed.report.blocks import Table
-    from testbed.report.console import as_rich
+    from testbed.report.console import show
 
     root = folder or runs_root()
     found = runs_in(root)
@@ -35,7 +33,7 @@ def runs(folder: Root = None) -> None:
         print(f"no runs in {root}")
         return
     head = ("run", "scenario", "started", "repeats", "status", "validity")
-    Console().print(as_rich(Table(head, [_row(run) for run in found], text=(0, 1, 2, 4, 5))))
+    show(Table(head, [_row(run) for run in found], text=(0, 1, 2, 4, 5)))
 
 
 def report(

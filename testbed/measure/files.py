@@ -9,7 +9,10 @@ from pathlib import Path
 
 from testbed.errors import TestbedError
 
-REMEDY_FULL = "free some space or choose another folder for runs; what was recorded before is kept"
+_REMEDY = {
+    True: "free some space or choose another folder for runs; what was recorded before is kept",
+    False: "look at the folder and its permissions; what was recorded before is kept",
+}
 
 
 class StoreError(TestbedError):
@@ -18,9 +21,9 @@ class StoreError(TestbedError):
 
 def store_error(error: Exception, where: Path) -> StoreError:
     """The one message for a folder that takes no more data."""
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    what = "the disk is full" if full or "disk is full" in str(error) else f"cannot write: {error}"
-    return StoreError(what, where=str(where), remedy=REMEDY_FULL)
+    full = "disk is full" in str(error) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT))
+    what = "the disk is full" if full else f"cannot write: {error}"
+    return StoreError(what, where=str(where), remedy=_REMEDY[full])
 
 
 def write_atomically(path: Path, text: str) -> None:

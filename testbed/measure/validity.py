@@ -62,8 +62,8 @@ def saturation(step: Step, busy: list[Sample]) -> list[str]:
     if len(values) < FEWEST_SAMPLES or len(high) <= BUSY_SHARE * len(values):
         return []
     return [
-        f"CPU saturated in step {step.name}: at least {BUSY:.0%} busy in {len(high) / len(values):.0%} of the samples "
-        f"(mean {sum(values) / len(values):.0%}; allowed in {BUSY_SHARE:.0%})"
+        f"CPU saturated in step {step.name}: at least {_percent(BUSY)} busy in {_percent(len(high) / len(values))} "
+        f"of the samples (mean {_percent(sum(values) / len(values))}; allowed in {_percent(BUSY_SHARE)})"
     ]
 
 
@@ -75,7 +75,7 @@ def one_core(step: Step, name: str, cpu_seconds: list[Sample]) -> list[str]:
     used = (inside[-1].value - inside[0].value) / (inside[-1].t - inside[0].t)
     if used < ONE_CORE:
         return []
-    return [f"process {name} used {used:.0%} of one core in step {step.name}: it was the bottleneck by itself"]
+    return [f"process {name} used {_percent(used)} of one core in step {step.name}: it was the bottleneck by itself"]
 
 
 def starvation(step: str, downloads: list[Event]) -> tuple[list[str], list[str]]:
@@ -92,6 +92,10 @@ def starvation(step: str, downloads: list[Event]) -> tuple[list[str], list[str]]
     names = ", ".join(starved[:5]) + (f" and {len(starved) - 5} more" if len(starved) > 5 else "")
     text = f"clients starved in step {step}: nothing came through for {len(starved)} of {len(clients)} ({names})"
     return ([text], []) if len(starved) > STARVED_SHARE * len(clients) else ([], [text])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _within(step: Step, samples: list[Sample]) -> list[Sample]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from testbed.measure.files import StoreError, give_to_invoker, write_atomically
+from testbed.measure.files import StoreError, give_to_invoker, store_error, write_atomically
 from testbed.measure.reader import RunReader
 from testbed.measure.validity import Verdict, verdict
 from testbed.report import core
@@ -40,6 +40,10 @@ def build_report(run_path: Path, output: Path | None = None) -> Path:
     """
     run = RunReader(run_path)
     target = _target(run.path, output)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise store_error(error, target) from error
     with style():
         sections = _sections(run)
         shown = [(section.title, _blocks(section, target.parent / "figures")) for section in sections]

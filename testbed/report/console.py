@@ -21,6 +21,16 @@ def summary_table(run_path: Path) -> Table:
     return as_rich(_marked(run) or _by_step(run))
 
 
+def show(table: blocks.Table) -> None:
+    """Print a table in full, whatever the width of the terminal: names that are cut cannot be used."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console, shown = Console(), as_rich(table)
+    wanted = Measurement.get(console, console.options.update(width=10_000), shown).maximum
+    Console(width=max(console.width, wanted)).print(shown)
+
+
 def as_rich(table: blocks.Table) -> Table:
     """A report's table for the terminal."""
     from rich import box

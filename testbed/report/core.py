@@ -14,7 +14,7 @@ from testbed.measure.reader import Event, RunReader, Sample, Step
 from testbed.measure.stats import median
 from testbed.measure.validity import BUSY, BUSY_SHARE
 from testbed.report.blocks import Block, Facts, Figure, Preformatted, Section, Table, Text
-from testbed.report.figures import GREY, PAGE, PALETTE, drawing
+from testbed.report.figures import GREY, PAGE, PALETTE, drawing, shortened
 from testbed.report.numbers import NONE, duration, number, percent, plural
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _draw_busy(busy: Sequence[Sample], steps: Sequence[Step]) -> Drawing:
         axes.axvspan(step.start, step.end, color=GREY, alpha=0.12, linewidth=0)
         if len(steps) <= 16:
             axes.annotate(
-                step.name,
+                shortened(step.name),
                 (step.start, 101),
                 xytext=(1, 1),
                 textcoords="offset points",

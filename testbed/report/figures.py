@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -26,6 +26,8 @@ PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#0
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#777777"
+_CHARACTERS_AN_INCH = 14
+"""Of a legend."""
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -72,6 +74,11 @@ def drawing(width: float, height: float) -> Drawing:
     return Figure(figsize=(width, height))
 
 
+def shortened(name: str, most: int = 20) -> str:
+    """A name as it stands in a figure: its beginning and end where it is longer than ``most``."""
+    return name if len(name) <= most else f"{name[: most - 9]}\u2026{name[-8:]}"
+
+
 def color(index: int) -> str:
     """The colour of the thing with this number, again from the start after eight."""
     return PALETTE[index % len(PALETTE)]
@@ -85,11 +92,28 @@ def ordered_colors(count: int) -> list[Any]:
     return [viridis(0.8 * index / max(1, count - 1)) for index in range(count)]
 
 
-def legend_above(figure: Drawing, axes: Axes, columns: int = 6) -> None:
-    """One legend for all panels, above them, from the first that has every entry."""
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(handles)))
+def legend_above(figure: Drawing, entries: Mapping[str, Any]) -> None:
+    """One legend for all panels, above them: as many entries (label and what shows it) a line as fit."""
+    if not entries:
+        return
+    widest = max(len(label) for label in entries)
+    columns = int(figure.get_figwidth() * _CHARACTERS_AN_INCH / (widest + 6))
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="outside upper center",
+        ncols=max(1, min(columns, len(entries))),
+    )
+
+
+def entries(panels: Iterable[Axes]) -> dict[str, Any]:
+    """The legend entries of all panels, each once."""
+    found: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        for label, handle in zip(labels, handles, strict=True):
+            found.setdefault(label, handle)
+    return found
 
 
 def save(figure: Drawing, name: str, folder: Path) -> str:
@@ -102,6 +126,7 @@ def save(figure: Drawing, name: str, folder: Path) -> str:
     text = StringIO()
     with rc_context({"svg.hashsalt": name}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    figure.set_layout_engine("none")  # everything stands where it should; laying it out again costs as much as drawing
     svg = text.getvalue()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -31,8 +31,8 @@ def seconds(value: float) -> str:
 
 
 def index(value: float) -> str:
-    """An index between 0 and 1: 0.86."""
-    return NONE if math.isnan(value) else f"{value:.2f}"
+    """An index or a ratio: 0.86."""
+    return NONE if math.isnan(value) else NEVER if math.isinf(value) else f"{value:.2f}"
 
 
 def percent(value: float) -> str:

@@ -46,7 +46,7 @@ def test_a_saturated_step_is_named_with_its_figure(run: Run) -> None:
     cpu(run, [0.95] * 3 + [0.5] * 7, start=10)
     (reason,) = judge(run).invalid
     assert "CPU saturated in step n3-naive-r1" in reason
-    assert "at least 90% busy in 30% of the samples (mean 64%" in reason
+    assert "at least 90 % busy in 30 % of the samples (mean 64 %" in reason
 
 
 @pytest.mark.parametrize(("high", "invalid"), [(2, False), (3, True)])
@@ -77,7 +77,7 @@ def test_a_process_that_fills_a_core_is_the_bottleneck(run: Run) -> None:
     cpu(run, [index * 0.99 for index in range(10)], node="relay3")
     cpu(run, [index * 0.5 for index in range(10)], node="relay4")
     (reason,) = judge(run).invalid
-    assert reason.startswith("process relay3 used 99% of one core in step n1-naive-r1")
+    assert reason.startswith("process relay3 used 99 % of one core in step n1-naive-r1")
 
 
 def test_nothing_came_through(run: Run) -> None:

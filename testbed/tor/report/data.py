@@ -11,6 +11,7 @@ from functools import cached_property
 from testbed.measure.downloads import Recorded, downloads
 from testbed.measure.reader import RunReader, Sample, Step
 from testbed.measure.stats import Estimate, Time, bootstrap_median, growth, jain_interval, shares
+from testbed.report.numbers import plural
 
 BYTES = "bytes_from"
 TRAFFIC_SHARE = 0.01
@@ -171,6 +172,19 @@ def _instance_names(run: RunReader, counters: dict[str, list[Sample]]) -> list[s
     nodes = (run.manifest.get("plan") or {}).get("nodes", ())
     planned = [str(node["name"]) for node in nodes if node.get("subsystem") == "onions"]
     return planned or sorted(counters, key=natural)
+
+
+def over(found: Sequence[Condition]) -> str:
+    """How many repeats these have: ``3 repeats``."""
+    counts = sorted({len(condition.repeats) for condition in found})
+    return plural(counts[0], "repeat") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} repeats"
+
+
+def averaged(found: Sequence[Condition]) -> str:
+    """What a figure of these shows, for its caption."""
+    if all(len(condition.repeats) == 1 for condition in found):
+        return "one repeat, so there is no interval"
+    return f"mean over {over(found)} with 95 % interval"
 
 
 def natural(name: str) -> list[str | int]:

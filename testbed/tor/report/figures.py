@@ -16,8 +16,10 @@ from testbed.report.figures import (
     PAGE,
     color,
     drawing,
+    entries,
     legend_above,
     ordered_colors,
+    shortened,
 )
 from testbed.tor.report.data import Condition, Measured, natural
 
@@ -47,9 +49,12 @@ def cumulative(steps: Sequence[Measured]) -> Drawing:
                 axes.set_axis_off()
                 continue
             _curves(axes, step, instances)
-            axes.set_title(f"N={n}, {publish}" + (f" r{repeat}" if len(rows) > len(ways) else ""), fontsize=7)
+            axes.set_title(
+                f"N={n}, {shortened(publish, 14)}" + (f" r{repeat}" if len(rows) > len(ways) else ""), fontsize=7
+            )
     _label_edges(grid, "time in the step (s)", "sent (MiB)")
-    legend_above(figure, max(grid.flat, key=lambda axes: len(axes.get_lines())))
+    shown = entries(grid.flat)
+    legend_above(figure, {name: shown[name] for name in map(shortened, instances) if name in shown})
     return figure
 
 
@@ -80,7 +85,7 @@ def _curves(axes: Axes, step: Measured, instances: Sequence[str]) -> None:
             (at - at[0]) / 2**20,
             color=color(index),
             linestyle=DASHES[index % len(DASHES)],
-            label=name,
+            label=shortened(name),
         )
     axes.set_xlim(0, None)
     axes.set_ylim(0, None)
@@ -105,9 +110,12 @@ def distribution(found: Sequence[Condition]) -> Drawing:
                 linestyle=DASHES[numbers.index(condition.n) % len(DASHES)],
                 label=f"N={condition.n}",
             )
-        axes.set(title=way, xlabel="download time to the last byte (s)", xlim=(0, longest * 1.03), ylim=(0, 1.01))
+        axes.set(
+            title=shortened(way), xlabel="download time to the last byte (s)", xlim=(0, longest * 1.03), ylim=(0, 1.01)
+        )
     panels[0].set_ylabel("share of downloads finished")
-    legend_above(figure, max(panels, key=lambda axes: len(axes.get_lines())))
+    shown = entries(panels)
+    legend_above(figure, {label: shown[label] for label in sorted(shown, key=natural)})
     return figure
 
 
@@ -131,14 +139,14 @@ def by_number(
             marker=MARKERS[index % len(MARKERS)],
             linestyle=DASHES[index % len(DASHES)],
             elinewidth=0.9,
-            label=way,
+            label=shortened(way),
         )
     if best is not None:
         axes.axhline(best, color=GREY, linewidth=0.7)
     axes.set_xticks(range(len(numbers)), [str(number) for number in numbers])
     axes.set(xlabel="instances N", ylabel=label, ylim=(0, 1.05 if best == 1 else None))
     axes.set_xlim(-0.4, len(numbers) - 0.6)
-    legend_above(figure, axes)
+    legend_above(figure, entries([axes]))
     return figure
 
 
@@ -156,7 +164,7 @@ def shares_by_instance(found: Sequence[Condition]) -> Drawing:
     figure, panels = _share_panels(found, estimates, dots)
     for n, axes in panels.items():
         names = next(condition.instances for condition in found if condition.n == n)
-        axes.set_xticks(range(n), names, rotation=35 if n > 3 else 0)
+        axes.set_xticks(range(n), list(map(shortened, names)), rotation=35 if n > 3 or max(map(len, names)) > 8 else 0)
     return figure
 
 
@@ -183,7 +191,7 @@ def _share_panels(
 ) -> tuple[Drawing, dict[int, Axes]]:
     numbers = sorted({condition.n for condition in found})
     ways = list(dict.fromkeys(condition.publish for condition in found))
-    figure = drawing(PAGE, 2.5)
+    figure = drawing(min(PAGE, 2 + 0.55 * sum(numbers)), 2.5)
     ratios = [n + 0.8 for n in numbers]
     row = figure.subplots(1, len(numbers), sharey=True, squeeze=False, gridspec_kw={"width_ratios": ratios})[0]
     panels = dict(zip(numbers, row, strict=True))
@@ -198,7 +206,7 @@ def _share_panels(
             width * 0.92,
             color=way_color(index),
             alpha=0.75,
-            label=condition.publish,
+            label=shortened(condition.publish),
             yerr=_bars(values, 100),
             error_kw={"elinewidth": 0.9, "capsize": 2},
         )
@@ -215,7 +223,7 @@ def _share_panels(
 def _share_legend(figure: Drawing, panels: Mapping[int, Axes]) -> None:
     for old in list(figure.legends):
         old.remove()
-    legend_above(figure, max(panels.values(), key=lambda axes: len(axes.get_legend_handles_labels()[1])))
+    legend_above(figure, entries(panels.values()))
 
 
 def way_color(index: int) -> str:
@@ -243,7 +251,7 @@ def hsdir_map(steps: Sequence[Measured]) -> Drawing:
                 edgecolor="white" if reading.instance else GREY,
                 facecolor=color(instances.index(name)) if name in instances else "white",
                 hatch=None if reading.instance else "////",
-                label="_" if name in labelled else name,
+                label="_" if name in labelled else shortened(name),
             )
             labelled.add(name)
         axes.axvline(step.step.start, color=GREY, linewidth=0.5)
@@ -256,15 +264,12 @@ def hsdir_map(steps: Sequence[Measured]) -> Drawing:
             color=GREY,
             annotation_clip=False,
         )
-    axes.set_yticks(range(len(hsdirs)), hsdirs)
+    axes.set_yticks(range(len(hsdirs)), list(map(shortened, hsdirs)))
     axes.set(xlabel="time since the run's start (s)", ylim=(-0.5, len(hsdirs) - 0.5))
     axes.set_xlim(read[0].step.start, max(step.step.end for step in read))
     axes.grid(visible=False)
-    handles, labels = axes.get_legend_handles_labels()
-    ordered = sorted(zip(labels, handles, strict=True), key=lambda entry: natural(entry[0]))
-    figure.legend(
-        [handle for _, handle in ordered], [label for label, _ in ordered], loc="outside upper center", ncols=7
-    )
+    shown = entries([axes])
+    legend_above(figure, {label: shown[label] for label in sorted(shown, key=natural)})
     return figure
 
 
@@ -272,7 +277,7 @@ def _short(step: Measured, among: int) -> str:
     """As much of what a step was as fits above it."""
     if among > 30:
         return str(step.n)
-    return f"N={step.n}\n{step.publish if among <= 8 else step.publish[:6]}"
+    return f"N={step.n}\n{step.publish[:14] if among <= 8 else step.publish[:6]}"
 
 
 def with_single(found: Sequence[Condition], way: str) -> list[Condition]:

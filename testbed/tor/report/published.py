@@ -8,8 +8,8 @@ from functools import partial
 
 from testbed.measure.stats import Estimate, bootstrap_ratio, mean_interval, ranked_share_intervals
 from testbed.report.blocks import Block, Figure, Table, Text
-from testbed.report.numbers import estimate, index, mebibytes, number, percent, plural, spread
-from testbed.tor.report.data import Condition
+from testbed.report.numbers import estimate, index, mebibytes, number, percent, spread
+from testbed.tor.report.data import Condition, averaged
 from testbed.tor.report.figures import shares_by_rank
 
 NOT_MEASURED = "not measured in this run"
@@ -61,11 +61,10 @@ def comparison(found: Sequence[Condition]) -> list[Block]:
     blocks: list[Block] = []
     several = [condition for condition in found if condition.n > 1 and condition.amounts]
     if several:
-        repeats = sorted({len(condition.repeats) for condition in several})
         caption = (
             "Shares of the data sent, from the largest to the smallest of each repeat, whichever instance that was: "
-            f"mean with 95 % interval over {plural(repeats[-1], 'repeat')}; dots are single repeats, diamonds the "
-            "published shares, the dashed line an even share. Sorting alone makes the first of equals look larger."
+            f"{averaged(several)}; dots are single repeats, diamonds the published shares, the dashed line an even "
+            "share. Sorting alone makes the first of equals look larger."
         )
         draw = partial(shares_by_rank, several, {paper.n: paper.shares for paper in PAPER})
         blocks.append(Figure("shares-ranked", draw, caption))
@@ -89,7 +88,7 @@ def _share_rows(way: str, paper: Published, condition: Condition | None) -> list
 
 
 def _traffic_row(way: str, n: int, some: int, condition: Condition | None) -> tuple[str, str, str, str]:
-    label, theirs = f"{way}, N={n}: instances used", f"{some} of {n}"
+    label, theirs = f"{way}, N={n}: instances with traffic", f"{some} of {n}"
     if condition is None or not condition.amounts:
         return label, theirs, NOT_MEASURED, ""
     counts = [repeat.with_traffic for repeat in condition.repeats if any(repeat.amounts.values())]
@@ -111,9 +110,9 @@ def _speed_rows(way: str, found: Sequence[Condition]) -> list[tuple[str, str, st
     for condition in several:
         ratio = bootstrap_ratio(condition.times, single.times)
         of_one = len(condition.repeats) == 1 or len(single.repeats) == 1
-        within = f"{spread(ratio, _ratio)} (within one repeat: no conclusion)" if of_one else spread(ratio, _ratio)
+        within = f"{spread(ratio, index)} (within one repeat: no conclusion)" if of_one else spread(ratio, index)
         label = f"{way}: median download time, N={condition.n} over N=1"
-        rows.append((label, theirs, number(ratio.value, 2), within))
+        rows.append((label, theirs, index(ratio.value), within))
     return rows
 
 
@@ -128,10 +127,6 @@ def _publish_row(by_key: dict[tuple[str, int], Condition]) -> tuple[str, str, st
         return label, theirs, values, "one repeat: no conclusion"
     intervals = "; ".join(f"N={n}: {_interval(together)} against {_interval(alone)}" for n, together, alone in pairs)
     return label, theirs, values, intervals
-
-
-def _ratio(value: float) -> str:
-    return number(value, 2)
 
 
 def _joined(ranked: Sequence[Estimate]) -> str:

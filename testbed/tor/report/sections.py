@@ -12,7 +12,7 @@ from testbed.measure.stats import ranked_share_intervals, share_intervals, share
 from testbed.report.blocks import Block, Figure, Section, Table, Text
 from testbed.report.numbers import NONE, estimate, index, percent, plural, seconds
 from testbed.tor.report import figures
-from testbed.tor.report.data import Condition, Measured, conditions, measured
+from testbed.tor.report.data import Condition, Measured, averaged, conditions, measured, over
 from testbed.tor.report.published import comparison, published_shares
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _result_table(found: Sequence[Condition]) -> Table:
     for condition in found:
         got = condition.downloads
         ranked = ranked_share_intervals(condition.amounts)
-        split = " / ".join(f"{100 * share.value:.0f}" for share in ranked) + " %" if ranked else NONE
+        split = " / ".join(f"{100 * share.value:.0f}" for share in ranked) if ranked else NONE
         rows.append(
             (
                 condition.publish,
@@ -66,7 +66,7 @@ def _result_table(found: Sequence[Condition]) -> Table:
                 published_shares(condition.n),
             )
         )
-    head = ("publish", "N", "repeats", "ok / failed", "median time", "Jain's index", "shares", "published")
+    head = ("publish", "N", "repeats", "ok / failed", "median time", "Jain's index", "shares, %", "published")
     return Table(
         head,
         rows,
@@ -89,13 +89,13 @@ def _share_blocks(steps: Sequence[Measured], found: Sequence[Condition]) -> list
         blocks.append(Figure("cumulative", partial(figures.cumulative, steps), caption))
     if several:
         caption = (
-            f"Share of each instance in the data sent: mean over {_repeats(several)} with 95 % interval; dots are "
-            "single repeats, the dashed line is an even share."
+            f"Share of each instance in the data sent: {averaged(several)}; dots are single repeats, the dashed line "
+            "is an even share."
         )
         blocks.append(Figure("shares", partial(figures.shares_by_instance, several), caption))
         caption = (
-            f"Jain's fairness index of the data sent, mean over {_repeats(several)} with 95 % interval: 1 where all "
-            "instances send the same, 1/N where one sends everything."
+            f"Jain's fairness index of the data sent ({averaged(several)}): 1 where all instances send the same, 1/N "
+            "where one sends everything."
         )
         draw = partial(
             figures.by_number, several, lambda condition: condition.fairness, "Jain's fairness index", best=1.0
@@ -131,7 +131,7 @@ def _time_blocks(found: Sequence[Condition]) -> list[Block]:
     if not timed:
         return []
     count = sum(len(condition.downloads) for condition in timed)
-    together = f"{plural(count, 'download')}, {_repeats(timed)}"
+    together = f"{plural(count, 'download')}, {over(timed)}"
     once = " N=1 is the same measurement in both panels." if _single_is_shared(timed) else ""
     return [
         Figure(
@@ -210,11 +210,6 @@ def _split_table(read: Sequence[Measured]) -> Table:
         ]
     head = ("step", "instance", "share of HSDirs held", "share of data sent", "downloads")
     return Table(head, rows, text=(0, 1), folded="Split of descriptors beside split of load, by step")
-
-
-def _repeats(found: Sequence[Condition]) -> str:
-    counts = sorted({len(condition.repeats) for condition in found})
-    return plural(counts[0], "repeat") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} repeats"
 
 
 def _single_is_shared(found: Sequence[Condition]) -> bool:

@@ -1,0 +1,78 @@
+"""Made-up runs, and what a browser's reader would see of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fake_onion_run import FakeRun
+
+from testbed.measure.store import Run
+from testbed.plan.types import Node, Plan
+
+
+@pytest.fixture(scope="session")
+def onion_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two repeats of the whole experiment, in small. Read only."""
+    return FakeRun(tmp_path_factory.mktemp("runs"), repeats=2, seconds=12, clients=8, size=2**17).make()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A run of up to six instances, for the test to fill."""
+    nodes = [Node(name=f"shop{number}", subsystem="onions", role="shop") for number in range(1, 7)]
+    made = Run.create(tmp_path / "runs", "by_hand", Plan(name="two", nodes=tuple(nodes)), seed=1)
+    yield made
+    made.close("passed")
+
+
+class Page(HTMLParser):
+    """``text`` in reading order, ``tags`` with attributes, and ``tables`` as rows of cells."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: list[list[list[str]]] = []
+        self._within: list[str] = []
+        self.source = path.read_text(encoding="utf-8")
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._within.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._within and self._within.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if any(tag in ("style", "title", "head") for tag in self._within):
+            return
+        if self._within and self._within[-1] in ("td", "th"):
+            self.tables[-1][-1][-1] += data
+        if data.strip():
+            self.text.append(" ".join(data.split()))
+
+    @property
+    def prose(self) -> str:
+        """All text in one line."""
+        return " ".join(self.text)
+
+    def table(self, *head: str) -> list[list[str]]:
+        """Rows of the table with this heading."""
+        return next(table[1:] for table in self.tables if table[0] == list(head))
+
+
+@pytest.fixture
+def page() -> Callable[[Path], Page]:
+    """Reads a report."""
+    return Page
