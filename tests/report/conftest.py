@@ -11,12 +11,19 @@ from fake_onion_run import FakeRun
 
 from testbed.measure.store import Run
 from testbed.plan.types import Node, Plan
+from testbed.report import build_report
 
 
 @pytest.fixture(scope="session")
 def onion_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two repeats of the whole experiment, in small. Read only."""
     return FakeRun(tmp_path_factory.mktemp("runs"), repeats=2, seconds=12, clients=8, size=2**17).make()
+
+
+@pytest.fixture(scope="session")
+def onion_report(onion_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its report, elsewhere."""
+    return build_report(onion_run, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture
