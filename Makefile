@@ -16,7 +16,7 @@ venv:
 	@setup/venv.sh
 
 demo: setup ## run the demo: a small Tor network with same-key onion services, and a report
-	$(BIN)/testbed run onion_load --topology topologies/demo.yaml
+	$(BIN)/testbed run onion_load --topology topologies/demo.yaml --param instances=1,3 --param seconds=8s
 
 test: setup ## every test
 	$(BIN)/pytest tests $(PYTEST_ARGS)

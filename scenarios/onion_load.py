@@ -1,4 +1,4 @@
-"""Do N copies of one onion service share its load? (Same-key onion services, 2016, DOI 10.3969/j.issn.1003-6970.2016.02.017)
+"""Do N copies of one onion service, with the same key, share its load? (2016, DOI 10.3969/j.issn.1003-6970.2016.02.017)
 
 The network is brought up once; only the instances change between steps. In each step all clients fetch the same file
 again and again, a new circuit each time, while the router counts what every instance sends, and the descriptor that
