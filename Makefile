@@ -30,7 +30,7 @@ lint: venv ## ruff and mypy
 	$(BIN)/mypy
 
 bench: setup ## the benchmarks; prints one JSON object a line, with the target beside the value
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench all
 
 clean: ## take labs down; remove .venv, caches and the container image; keep runs, packages and the engine
 	@setup/clean.sh
