@@ -21,9 +21,10 @@ from testbed.lab.lab import Lab
 from testbed.progress import Progress
 from testbed.tor import torrc
 from testbed.tor.authority import make_authority
+from testbed.tor.control import ControlError
 from testbed.tor.directory import Directory, has_consensus, read_directory
 from testbed.tor.keys import relay_files, relay_key
-from testbed.tor.node import TorNode, check_alive, make_node, prepare, rewrite, start, stop, stuck
+from testbed.tor.node import TorNode, blame, check_alive, make_node, prepare, rewrite, start, stop, stuck
 from testbed.tor.readiness import BOOTSTRAPPED, ENOUGH_DIRECTORY, Nudge, await_condition
 from testbed.tor.spec import TorSpec
 from testbed.tor.timeperiod import choose_interval
@@ -74,20 +75,25 @@ class BringUp:
         TestbedError says what did not work; what has been started is then left for the lab to end.
         """
         try:
-            for attempt in range(1, ATTEMPTS + 1):
+            for attempt in range(1, ATTEMPTS):
                 try:
                     return self._attempt()
                 except ShortConsensus as error:
-                    self._lab.event("vote_short", missing=list(error.missing), attempt=attempt)
-                    if attempt == ATTEMPTS:
-                        raise TestbedError(f"{error}, {ATTEMPTS} times in a row", where="tor") from error
-                    self._progress.update("consensus", 0, 1, f"lacks {len(error.missing)} relays: starting over")
-                    stop(self.nodes, number=signal.SIGKILL)
-                    self._vote_at = None
-            raise AssertionError("unreachable")
+                    self._begin_again(attempt, error)
+            return self._attempt()
+        except ShortConsensus as error:
+            raise TestbedError(f"{error}, {ATTEMPTS} times in a row", where="tor") from error
+        except ControlError as error:
+            raise blame(error, self.nodes) from error
         finally:
             for node in self.nodes:
                 node.close()
+
+    def _begin_again(self, attempt: int, error: ShortConsensus) -> None:
+        self._lab.event("vote_short", missing=list(error.missing), attempt=attempt)
+        self._progress.update("consensus", 0, 1, f"lacks {len(error.missing)} relays: starting over")
+        stop(self.nodes, number=signal.SIGKILL)
+        self._vote_at = None
 
     def _attempt(self) -> Directory:
         begun = time.monotonic()

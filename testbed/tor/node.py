@@ -15,11 +15,13 @@ from testbed.errors import ApplyError, TestbedError, WaitTimeout
 from testbed.lab.lab import Lab
 from testbed.plan.types import Service
 from testbed.runtime.base import UNPRIVILEGED_ID, Process, log_tail
-from testbed.tor.control import Control, try_connect
+from testbed.tor.control import Control, ControlError, try_connect
 from testbed.tor.torrc import Options, Paths, render
 
 SPAWNERS = 4
 """Programs started at a time."""
+SOCKET_PATH_BYTES = 107
+"""Longest path of a unix socket (unix(7), less the closing NUL)."""
 _LEVEL = re.compile(r"^\S+ \S+ \S+ \[(warn|err)\] (.*)$", re.MULTILINE)
 
 
@@ -75,6 +77,12 @@ def prepare(node: TorNode, options: Options, files: Mapping[str, bytes]) -> None
     Whatever an earlier tor left there is removed: a fresh start, as of a new machine.
     """
     paths = node.paths
+    if len(os.fsencode(paths.control)) > SOCKET_PATH_BYTES:
+        raise TestbedError(
+            f"{paths.control} is too long for a socket ({SOCKET_PATH_BYTES} bytes)",
+            where=node.name,
+            remedy="set TESTBED_STATE to a shorter path, or give the node a shorter name",
+        )
     shutil.rmtree(paths.data, ignore_errors=True)
     _own(paths.empty, b"")
     _own(paths.torrc, render(options).encode())
@@ -127,6 +135,18 @@ def check_alive(nodes: Iterable[TorNode]) -> None:
     for node in nodes:
         if node.process is not None and not node.process.alive():
             raise ApplyError(_last_words(node), where=node.name, remedy=_torrc_line(node))
+
+
+def blame(error: ControlError, nodes: Iterable[TorNode]) -> TestbedError:
+    """What to raise for a control connection that failed: how its tor ended, where that is the reason."""
+    for node in nodes:
+        if node.name == error.where and node.process is not None:
+            try:
+                node.process.wait_gone(2)  # its sockets close a moment before it is gone
+            except WaitTimeout:
+                continue
+            return ApplyError(_last_words(node), where=node.name, remedy=_torrc_line(node))
+    return error
 
 
 def stop(nodes: Sequence[TorNode], *, number: int, timeout: float = 10) -> None:

@@ -14,11 +14,12 @@ from testbed.lab.lab import Lab
 from testbed.progress import Progress, Silent
 from testbed.runtime.base import Process
 from testbed.tor import torrc, webserver
+from testbed.tor.control import ControlError
 from testbed.tor.descriptor import Outer, parse_outer
 from testbed.tor.hsdirmap import HSDirEntry, read_hsdirs
 from testbed.tor.keys import hidden_service_files, onion_address, onion_key
 from testbed.tor.network import TorNetwork
-from testbed.tor.node import TorNode, make_node, prepare
+from testbed.tor.node import TorNode, blame, make_node, prepare
 from testbed.tor.publication import Publication, descriptor_name
 from testbed.tor.publish import Publisher
 from testbed.tor.spec import OnionSpec, OnionsSpec
@@ -86,9 +87,10 @@ class OnionServices:
         nodes = [make_node(self.lab, name) for name in self.instances(service)[:number]]
         try:
             return self._start(service, spec, nodes, cast(Publish, mode), progress or Silent())
-        except BaseException:
+        except BaseException as error:
+            cause = blame(error, nodes) if isinstance(error, ControlError) else error
             self.stop(service)
-            raise
+            raise cause from error
         finally:
             for node in nodes:
                 node.close()
