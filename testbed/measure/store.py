@@ -209,7 +209,7 @@ class Run:
             self._judge()
         finally:
             self._close_database()
-            give_to_invoker(self.path, *self.path.iterdir())
+            give_to_invoker(self.path, *self.path.rglob("*"))
 
     def _judge(self) -> None:
         from testbed.measure.validity import verdict

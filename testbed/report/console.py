@@ -42,10 +42,13 @@ def as_rich(table: blocks.Table) -> Table:
         title_justify="left",
         title_style="italic",
         box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
         pad_edge=False,
+        show_edge=False,
     )
     for index, cell in enumerate(table.head):
-        shown.add_column(Text(_printable(cell)), justify="left" if index in table.text else "right")
+        word = index in table.text
+        shown.add_column(Text(_printable(cell)), justify="left" if word else "right", no_wrap=word, overflow="fold")
     for row in table.rows:
         shown.add_row(*(Text(_printable(cell)) for cell in row))
     return shown

@@ -315,8 +315,9 @@ def test_under_sudo_the_run_belongs_to_who_called(
     monkeypatch.setenv("SUDO_UID", "10001")
     monkeypatch.setenv("SUDO_GID", "10001")
     run = make_run()
+    (run.path / "logs" / "relay1-tor.log").write_text("")
     run.close("passed")
-    for path in (run.path.parent, run.path, *run.path.iterdir()):
+    for path in (run.path.parent, run.path, *run.path.rglob("*")):
         assert (path.stat().st_uid, path.stat().st_gid) == (10001, 10001), path
 
 

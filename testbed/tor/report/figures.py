@@ -52,6 +52,8 @@ def cumulative(steps: Sequence[Measured]) -> Drawing:
             axes.set_title(
                 f"N={n}, {shortened(publish, 14)}" + (f" r{repeat}" if len(rows) > len(ways) else ""), fontsize=7
             )
+    # Only now: a limit that is set before the last panel is drawn would cut what comes after it.
+    grid[0][0].set(xlim=(0, None), ylim=(0, None))
     _label_edges(grid, "time in the step (s)", "sent (MiB)")
     shown = entries(grid.flat)
     legend_above(figure, {name: shown[name] for name in map(shortened, instances) if name in shown})
@@ -87,8 +89,6 @@ def _curves(axes: Axes, step: Measured, instances: Sequence[str]) -> None:
             linestyle=DASHES[index % len(DASHES)],
             label=shortened(name),
         )
-    axes.set_xlim(0, None)
-    axes.set_ylim(0, None)
 
 
 def distribution(found: Sequence[Condition]) -> Drawing:
@@ -214,7 +214,8 @@ def _share_panels(
             axes.plot(x, [100 * part for part in repeat], ".", color="black", markersize=2.5, alpha=0.7)
     for n, axes in panels.items():
         axes.axhline(100 / n, color=GREY, linewidth=0.8, linestyle="--")
-        axes.set(title=f"N={n}", ylim=(0, None))
+        axes.set_title(f"N={n}")
+    row[0].set_ylim(0, None)
     row[0].set_ylabel("share of the data sent (%)")
     _share_legend(figure, panels)
     return figure, panels

@@ -39,10 +39,10 @@ WITH_TRAFFIC = {6: 4}
 
 
 def published_shares(n: int) -> str:
-    """The published shares in short, for a table; empty where there are none."""
+    """The published shares in percent, in short; empty where there are none."""
     for paper in PAPER:
         if paper.n == n:
-            return " / ".join(f"{100 * share:.0f}" for share in paper.shares) + " %"
+            return "/".join(f"{100 * share:.0f}" for share in paper.shares)
     return f"{WITH_TRAFFIC[n]} of {n} used" if n in WITH_TRAFFIC else ""
 
 
@@ -74,7 +74,7 @@ def comparison(found: Sequence[Condition]) -> list[Block]:
 
 def _share_rows(way: str, paper: Published, condition: Condition | None) -> list[tuple[str, str, str, str]]:
     labels = (f"{way}, N={paper.n}: shares, largest first", f"{way}, N={paper.n}: data on the largest")
-    theirs = (published_shares(paper.n), f"about {paper.largest_mib:.0f} MiB")
+    theirs = (published_shares(paper.n).replace("/", " / ") + " %", f"about {paper.largest_mib:.0f} MiB")
     if condition is None or not condition.amounts:
         return [(label, figure, NOT_MEASURED, "") for label, figure in zip(labels, theirs, strict=True)]
     ranked = ranked_share_intervals(condition.amounts)

@@ -53,12 +53,11 @@ def _result_table(found: Sequence[Condition]) -> Table:
     for condition in found:
         got = condition.downloads
         ranked = ranked_share_intervals(condition.amounts)
-        split = " / ".join(f"{100 * share.value:.0f}" for share in ranked) if ranked else NONE
+        split = "/".join(f"{100 * share.value:.0f}" for share in ranked) if ranked else NONE
         rows.append(
             (
                 condition.publish,
                 str(condition.n),
-                str(len(condition.repeats)),
                 f"{sum(download.ok for download in got)} / {sum(download.failed for download in got)}",
                 estimate(condition.last_byte, seconds),
                 estimate(condition.fairness, index) if condition.n > 1 else NONE,
@@ -66,11 +65,12 @@ def _result_table(found: Sequence[Condition]) -> Table:
                 published_shares(condition.n),
             )
         )
-    head = ("publish", "N", "repeats", "ok / failed", "median time", "Jain's index", "shares, %", "published")
+    head = ("publish", "N", "ok / failed", "median time", "Jain", "shares, %", "published")
     return Table(
         head,
         rows,
-        caption="Downloads, their median time to the last byte, and shares of the data sent, largest first.",
+        caption=f"{over(found)}: downloads, median time to the last byte, Jain's index and shares of the data sent "
+        "(largest first)",
         text=(0,),
         console=True,
     )
