@@ -71,6 +71,7 @@ class Sampler:
         self._interfaces: list[_Interfaces] = []
         self._processes: list[_Process] = []
         self._stop = threading.Event()
+        self._begun = threading.Event()
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
@@ -84,8 +85,9 @@ class Sampler:
         self._processes.append(_Process(name, pid))
 
     def start(self) -> None:
-        """Take the first sample now and begin."""
+        """Begin; the first sample has been taken when this returns."""
         self._thread.start()
+        self._begun.wait()
 
     def stop(self, timeout: float = 10.0) -> None:
         """Take a last sample, end, and raise what went wrong meanwhile. A second call is idle."""
@@ -118,6 +120,7 @@ class Sampler:
                 rows.append((taken, "sampling_late", "", taken - due))
                 rows.append((taken, "sampling_cost", "", cost))
                 self._run.samples(rows)
+                self._begun.set()
                 if stopping:
                     return
                 cost = time.thread_time() - before
@@ -126,6 +129,7 @@ class Sampler:
         except BaseException as error:
             self._failure = error
         finally:
+            self._begun.set()
             self._done.set()
 
     def _take(self) -> Iterator[Row]:
