@@ -21,8 +21,8 @@ demo: setup ## run the demo: a small Tor network with same-key onion services, a
 test: setup ## every test
 	$(BIN)/pytest tests $(PYTEST_ARGS)
 
-test-fast: venv ## the tests that need neither root nor Docker nor tor
-	$(BIN)/pytest tests -m "not root and not engine and not tor" $(PYTEST_ARGS)
+test-fast: venv ## the tests that need neither root nor Docker nor tor nor a virtual machine
+	$(BIN)/pytest tests -m "not root and not engine and not tor and not vm" $(PYTEST_ARGS)
 
 lint: venv ## ruff and mypy
 	$(BIN)/ruff check .

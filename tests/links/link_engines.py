@@ -1,0 +1,107 @@
+"""The engines that can impair a link, as the tests see them: all a test needs to try the same thing with each.
+
+An engine makes a link's two interfaces with the impairment in force, and changes it while traffic flows. Everything
+else about a link (addresses, neighbours) is the same whatever the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from testbed.net import namespace, netem, readback, requests
+from testbed.net.netlink import Netlink
+from testbed.plan.types import Impairment, Link
+
+T = TypeVar("T")
+
+
+class LinkEngine(Protocol):
+    """One way to impair links."""
+
+    name: str
+    interruption: float
+    """Seconds for which a plain link may carry nothing when it is impaired for the first time, live."""
+
+    def lack(self) -> str:
+        """Why it does not work on this machine; empty if it does."""
+
+    def make(self, link: Link, namespaces: Mapping[str, Path]) -> None:
+        """Make the interfaces of both ends in the nodes' namespaces, down and without addresses, and impair them."""
+
+    def change(self, link: Link, namespaces: Mapping[str, Path]) -> None:
+        """Put the impairments of ``link`` in force on the link that ``make`` has made."""
+
+    def close(self) -> None:
+        """End what runs for the links."""
+
+
+class NetemEngine:
+    """The kernel's netem on both ends of a veth pair."""
+
+    name = "netem"
+    interruption = 0.0
+
+    def lack(self) -> str:
+        return netem.kernel_lack()
+
+    def make(self, link: Link, namespaces: Mapping[str, Path]) -> None:
+        opened = [os.open(namespaces[end.node], os.O_RDONLY | os.O_CLOEXEC) for end in (link.a, link.b)]
+        try:
+            in_namespace(
+                namespaces[link.a.node], lambda netlink: netlink.apply(link.name, [requests.veth(link, *opened)])
+            )
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+        for end, outgoing in ((link.a, link.forward), (link.b, link.backward)):
+            if outgoing.needs_engine:
+                _impair(link, end.node, namespaces, outgoing)
+            elif outgoing.rate_bps is not None:
+                _only_rate(link, end.node, namespaces, outgoing.rate_bps)
+
+    def change(self, link: Link, namespaces: Mapping[str, Path]) -> None:
+        _impair(link, link.a.node, namespaces, link.forward)
+        _impair(link, link.b.node, namespaces, link.backward)
+
+    def close(self) -> None:
+        pass
+
+
+ENGINES: dict[str, Callable[[], LinkEngine]] = {"netem": NetemEngine}
+"""By name. Whoever makes an engine adds it here."""
+
+
+def in_namespace(where: Path, work: Callable[[Netlink], T]) -> T:
+    """Run ``work`` with a netlink socket in a namespace."""
+
+    def run() -> T:
+        netlink = Netlink()
+        try:
+            return work(netlink)
+        finally:
+            netlink.close()
+
+    return namespace.inside(where, run)
+
+
+def _impair(link: Link, node: str, namespaces: Mapping[str, Path], outgoing: Impairment) -> None:
+    end = link.end(node)
+
+    def work(netlink: Netlink) -> None:
+        index = readback.devices(netlink)[end.ifname].index
+        netem.impair(netlink, f"node {node}", index, end.interface, outgoing, link.mtu)
+
+    in_namespace(namespaces[node], work)
+
+
+def _only_rate(link: Link, node: str, namespaces: Mapping[str, Path], rate_bps: int) -> None:
+    end = link.end(node)
+
+    def work(netlink: Netlink) -> None:
+        index = readback.devices(netlink)[end.ifname].index
+        netlink.apply(f"node {node}", [requests.tbf(index, rate_bps, link.mtu, end.interface)])
+
+    in_namespace(namespaces[node], work)

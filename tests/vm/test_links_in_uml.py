@@ -1,0 +1,45 @@
+"""The tests of links with the kernel's netem, on a machine whose own kernel need not have it: under User-Mode-Linux.
+
+Each function of tests/links is a test here too. All that are selected run in one boot, one after the other; what a test
+shows when it fails is shown in full.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from inner import ENVIRONMENT, LINKS, Report, functions, pytest_command, read_report, selected
+from uml import PROJECT, run_in_uml, uml_lack
+
+pytestmark = [pytest.mark.vm, pytest.mark.skipif(bool(uml_lack()), reason=uml_lack() or "-")]
+
+SECONDS = 240
+NETEM = [name for name in functions(LINKS) if not name.startswith("test_netem_settings")]
+"""Those that need a kernel."""
+
+
+@pytest.fixture(scope="module")
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """One boot in which every selected test of this module runs."""
+    job = tmp_path_factory.mktemp("uml")
+    outcome = run_in_uml(pytest_command(job, selected(request)), job, seconds=SECONDS, environment=ENVIRONMENT)
+    return read_report("User-Mode-Linux", outcome, job)
+
+
+@pytest.mark.parametrize("function", NETEM)
+def test_netem_link(report: Report, function: str) -> None:
+    """It has passed inside, in all its variants."""
+    report.judge(function)
+
+
+def test_what_is_done_inside_stays_inside(tmp_path: Path) -> None:
+    """Nothing is written outside the job's folder; exit status and output come out; netem is there."""
+    trace = f"testbed-uml-{time.time_ns()}"
+    script = f"touch /var/tmp/{trace} {PROJECT}/{trace} && modprobe sch_netem && echo hello >here; echo said; exit 7"
+    outcome = run_in_uml(["sh", "-c", f"cd {tmp_path} && {script}"], tmp_path, seconds=60)
+    assert (outcome.status, outcome.output) == (7, "said\n")
+    assert (tmp_path / "here").read_text() == "hello\n"
+    assert not Path("/var/tmp", trace).exists()  # noqa: S108 - only looked at
+    assert not (PROJECT / trace).exists()
