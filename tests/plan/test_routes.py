@@ -147,3 +147,13 @@ def test_routers_have_no_default_route(planned: Planned) -> None:
     """A packet to nobody must end as unreachable, not go to and fro between two routers."""
     plan = planned("nodes: {r1: {kind: router}, r2: {kind: router}}\nlinks: [[r1, r2]]\n")
     assert all(route.destination.prefixlen > 0 for node in plan.nodes for route in node.routes)
+
+
+def test_what_is_behind_the_other_family_is_not_reached(planned: Planned) -> None:
+    plan = planned(
+        "nodes: {r1: {kind: router}, r2: {kind: router}, a: , b: }\n"
+        "links:\n  - [a, r1]\n  - [r1, r2]\n  - {endpoints: [b, r2], addresses: [fd00:1::2/64, fd00:1::1/64]}\n"
+    )
+    for node in plan.nodes:
+        assert all(route.via.version == route.destination.version for route in node.routes)
+    assert walk(plan, "a", plan.address("b")) == ["a"]
