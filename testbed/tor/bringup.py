@@ -35,14 +35,21 @@ _TICK = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How long each step may take, seconds, on a busy machine and in a large network."""
+class Timing:
+    """How long each step may take, seconds, on a busy machine and in a large network; and when votes are due."""
 
     authorities: float = 30
     descriptors: float = 180
     consensus: float = 60
     relays: float = 180
     clients: float = 180
+    vote_lead: int = 5
+    """From moving the vote of several authorities until its consensus is valid. 5 is the least that tor allows for,
+    see ``BringUp._vote``; it grows with every vote that comes to nothing."""
+    vote_lead_alone: int = 2
+    """Likewise with a single authority."""
+    vote_overdue: float = 4
+    """So long after it should be valid, a consensus is not going to come any more."""
 
 
 class ShortConsensus(Exception):
@@ -57,7 +64,7 @@ class BringUp:
     """Starts all nodes of the section ``tor``, anew if the first consensus is short."""
 
     def __init__(
-        self, lab: Lab, spec: TorSpec, progress: Progress, *, limits: Limits | None = None, vote_at: int | None = None
+        self, lab: Lab, spec: TorSpec, progress: Progress, *, timing: Timing | None = None, vote_at: int | None = None
     ) -> None:
         """``vote_at``: on the first attempt vote as soon as the authorities have so many descriptors, to test that."""
         self.nodes = [make_node(lab, node.name) for node in lab.plan.nodes if node.subsystem == "tor"]
@@ -66,7 +73,7 @@ class BringUp:
         self.clients = self._by_role("client")
         self._options: dict[str, list[tuple[str, str]]] = {}
         self._lab, self._spec, self._progress = lab, spec, progress
-        self._limits = limits or Limits()
+        self._timing = timing or Timing()
         self._vote_at = vote_at
 
     def run(self) -> Directory:
@@ -103,7 +110,6 @@ class BringUp:
         start(self._lab, self.relays)
         self._await_descriptors()
         self._mark("descriptors", begun)
-        self._vote()
         directory = self._await_consensus(certificates)
         self._mark("consensus", begun)
         for node in self.relays:
@@ -147,7 +153,7 @@ class BringUp:
         while (done := sum(node.connected() for node in self.authorities)) < total:
             self._progress.update("authorities", done, total)
             self._check(
-                begun, self._limits.authorities, "control sockets", [n for n in self.authorities if not n.control]
+                begun, self._timing.authorities, "control sockets", [n for n in self.authorities if not n.control]
             )
         self._progress.update("authorities", total, total)
 
@@ -169,30 +175,44 @@ class BringUp:
             if len(wanted) - len(missing) >= enough:
                 return
             late = [node for node in self.nodes if node.name in missing]
-            self._check(begun, self._limits.descriptors, "relay descriptors at the authorities", late)
+            self._check(begun, self._timing.descriptors, "relay descriptors at the authorities", late)
 
-    def _vote(self) -> None:
-        """Have the authorities vote as soon as they can.
+    def _vote(self, lead: int) -> float:
+        """Have the authorities vote now for a consensus that is valid ``lead`` seconds later; returns when that is.
 
         tor looks at its schedule a second after it has been changed. A single authority then has all votes and goes
         straight on to the consensus. Several exchange votes, and refuse those that come later than 3 s before the
         consensus is to be valid (dirvote_add_vote).
         """
-        now = time.time()
-        valid_after = int(now) + 2 if len(self.authorities) == 1 else int(now + 0.5) + 5
+        alone = len(self.authorities) == 1
+        valid_after = int(time.time() + (0 if alone else 0.5)) + lead
         self._voting = self._voting.moved_to(valid_after)
         for node in self.authorities:
             node.require().setconf(**{torrc.OFFSET: self._voting.offset})
         for node in self.authorities:
             rewrite(node, torrc.OFFSET, str(self._voting.offset))
+        return valid_after
 
     def _await_consensus(self, certificates: bytes) -> Directory:
+        """Vote, and again if nothing comes of it, until every authority has the consensus."""
         begun = time.monotonic()
         total = len(self.authorities)
+        lead = self._timing.vote_lead_alone if total == 1 else self._timing.vote_lead
+        due = self._vote(lead)
         late = list(self.authorities)
         while late := [node for node in late if not has_consensus(node.require())]:
             self._progress.update("consensus", total - len(late), total)
-            self._check(begun, self._limits.consensus, "a consensus", late)
+            self._check(begun, self._timing.consensus, "a consensus", late)
+            if time.time() < due + self._timing.vote_overdue:
+                continue
+            self._lab.event("vote_failed", late=[node.name for node in late], lead=lead)
+            if len(late) < total:  # they can have it from the others
+                due = time.time()
+                for node in late:
+                    _reload(node)
+            else:
+                lead += 4
+                due = self._vote(lead)
         directory = read_directory(self.authorities[0].require(), certificates)
         running = {router.nickname for router in directory.consensus.routers if "Running" in router.flags}
         missing = [node.name for node in (*self.authorities, *self.relays) if node.name not in running]
@@ -210,8 +230,8 @@ class BringUp:
         reload_again: list[Nudge] = [(after, _reload) for after in (0.5, 1.2, 2, 5, 9, 20, 40)]
         network_again: list[Nudge] = [(after, _renew_network) for after in (3, 8, 14, 30, 60)]
         for stage, nodes, condition, limit, nudges in (
-            ("relays ready", [*self.authorities, *self.relays], ENOUGH_DIRECTORY, self._limits.relays, reload_again),
-            ("clients ready", self.clients, BOOTSTRAPPED, self._limits.clients, []),
+            ("relays ready", [*self.authorities, *self.relays], ENOUGH_DIRECTORY, self._timing.relays, reload_again),
+            ("clients ready", self.clients, BOOTSTRAPPED, self._timing.clients, []),
         ):
             await_condition(
                 stage,

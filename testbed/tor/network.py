@@ -8,7 +8,7 @@ from pathlib import Path
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.lab.lab import Lab
 from testbed.progress import Progress, Silent
-from testbed.tor.bringup import BringUp, Limits
+from testbed.tor.bringup import BringUp, Timing
 from testbed.tor.control import Control, ControlError
 from testbed.tor.directory import Directory, read_directory
 from testbed.tor.node import TorNode, make_node, open_control
@@ -32,11 +32,11 @@ class TorNetwork:
 
     @classmethod
     def start(
-        cls, lab: Lab, progress: Progress | None = None, *, limits: Limits | None = None, vote_at: int | None = None
+        cls, lab: Lab, progress: Progress | None = None, *, timing: Timing | None = None, vote_at: int | None = None
     ) -> TorNetwork:
         """Bring the network of a lab up, see ``bringup``; TestbedError says what did not work."""
         network = cls(lab)
-        BringUp(lab, network.spec, progress or Silent(), limits=limits, vote_at=vote_at).run()
+        BringUp(lab, network.spec, progress or Silent(), timing=timing, vote_at=vote_at).run()
         return network
 
     @property

@@ -71,6 +71,12 @@ class TorSubsystem:
                 f"a network of {routers} relays (authorities, relays and exits together) cannot carry an onion service",
                 "set `relays` so that there are at least 4 in all",
             )
+        if ":" in topology.defaults.pool:
+            yield Problem(
+                ("defaults", "pool"),
+                "a private Tor network needs IPv4: no tor relays without it",
+                "use an IPv4 prefix such as 10.0.0.0/8",
+            )
         longest = ROUNDS // 2 * MAX_INTERVAL
         if spec.lifetime > longest * 10**6:
             yield Problem(

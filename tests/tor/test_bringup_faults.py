@@ -17,7 +17,8 @@ from testbed.lab.state import Folder, lab_id
 from testbed.lab.up import up
 from testbed.plan.load import load_text
 from testbed.plan.types import Plan
-from testbed.tor.bringup import Limits
+from testbed.tor.bringup import Timing
+from testbed.tor.directory import read_directory
 from testbed.tor.network import TorNetwork
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
@@ -64,6 +65,19 @@ def test_a_vote_that_came_too_early_is_repaired(held: Lab) -> None:
     assert sorted(running) == sorted(tor.nodes), "none of the first attempt's processes is left"
 
 
+def test_a_vote_that_came_to_nothing_is_repeated(state: Path) -> None:
+    """Authorities that have too little time to exchange their votes make no consensus; they get more, and make one."""
+    _, plan = load_text("name: tor-vote\ntor: {authorities: 3, relays: 2, clients: 0}\n")
+    lab = up(plan, hold=["tor"])
+    tor = TorNetwork.start(lab, timing=Timing(vote_lead=2))
+    failed = events(lab, "vote_failed")
+    assert [event["lead"] for event in failed][:1] == [2]
+    for name in tor.authorities:
+        with tor.control(name) as control:
+            assert len(read_directory(control, b"").consensus.routers) == 5
+    assert events(lab, "vote_short") == []
+
+
 def test_an_option_that_tor_does_not_know(state: Path) -> None:
     """tor's own message and the line of the torrc, as one error; nothing is left of the lab."""
     with pytest.raises(TestbedError) as caught:
@@ -96,7 +110,7 @@ def test_a_relay_that_hangs(held: Lab) -> None:
     """The wait for descriptors ends, says who is missing and what it last said."""
     on_start(held, "relay2", signal.SIGSTOP)
     with pytest.raises(WaitTimeout) as caught:
-        TorNetwork.start(held, limits=Limits(descriptors=4))
+        TorNetwork.start(held, timing=Timing(descriptors=4))
     message = str(caught.value)
     assert message.startswith("tor: waited 4 s for relay descriptors at the authorities; seen: 1 missing")
     assert "not there: relay2" in message
@@ -109,7 +123,7 @@ def test_a_client_that_hangs(held: Lab) -> None:
     with pytest.raises(
         WaitTimeout, match=r"waited 2 s for a circuit \(100 % bootstrapped\) at 1 nodes; seen: 0 have it"
     ):
-        TorNetwork.start(held, limits=Limits(clients=2))
+        TorNetwork.start(held, timing=Timing(clients=2))
 
 
 def test_a_state_folder_with_too_long_a_path(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
