@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup venv demo test test-fast lint bench clean
+.PHONY: help setup venv demo test test-fast test-qemu lint bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: setup ## run the demo: a small Tor network with same-key onion services, a
 
 test: setup ## every test
 	$(BIN)/pytest tests $(PYTEST_ARGS)
+
+test-qemu: setup ## the tests of links again, under a distribution kernel in QEMU, if that is installed; minutes
+	TESTBED_QEMU=1 $(BIN)/pytest tests/vm/test_links_in_qemu.py $(PYTEST_ARGS)
 
 test-fast: venv ## the tests that need neither root nor Docker nor tor nor a virtual machine
 	$(BIN)/pytest tests -m "not root and not engine and not tor and not vm" $(PYTEST_ARGS)

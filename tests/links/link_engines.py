@@ -7,13 +7,21 @@ else about a link (addresses, neighbours) is the same whatever the engine.
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from testbed.net import namespace, netem, readback, requests
+from testbed.lab import ownership
+from testbed.net import namespace, netem, qdisc, readback, requests
 from testbed.net.netlink import Netlink
-from testbed.plan.types import Impairment, Link
+from testbed.net.wire import engine as wire
+from testbed.net.wire.control import Wire
+from testbed.net.wire.settings import settings_of
+from testbed.plan.types import End, Impairment, Link
 
 T = TypeVar("T")
 
@@ -70,7 +78,59 @@ class NetemEngine:
         pass
 
 
-ENGINES: dict[str, Callable[[], LinkEngine]] = {"netem": NetemEngine}
+class WireEngine:
+    """The userspace wire between two TAP devices."""
+
+    name = "wire"
+    interruption = 0.0
+
+    def __init__(self) -> None:
+        self._id = secrets.token_hex(4)
+        self._folder: Path | None = None
+
+    def lack(self) -> str:
+        return "" if os.path.exists("/dev/net/tun") else "there is no /dev/net/tun"
+
+    def make(self, link: Link, namespaces: Mapping[str, Path]) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="tbwire-", dir="/var/tmp"))
+        for end, outgoing in ((link.a, link.forward), (link.b, link.backward)):
+            in_namespace(namespaces[end.node], partial(_make_tap, end, link.mtu))
+            if outgoing.rate_bps is not None:
+                _only_rate(link, end.node, namespaces, outgoing.rate_bps)
+        wire.start(self._folder, self._id, [wire.wire_link(link, namespaces.__getitem__, 0)])
+
+    def change(self, link: Link, namespaces: Mapping[str, Path]) -> None:
+        assert self._folder
+        with Wire(self._folder) as connection:
+            both = settings_of(link.forward), settings_of(link.backward)
+            connection.change(link.name, forward=both[0].plain(), backward=both[1].plain())
+        for end, outgoing in ((link.a, link.forward), (link.b, link.backward)):
+            in_namespace(namespaces[end.node], partial(_set_rate, end, link.mtu, outgoing.rate_bps))
+
+    def close(self) -> None:
+        ownership.end_processes(self._id)
+        if self._folder:
+            shutil.rmtree(self._folder)
+
+
+def _make_tap(end: End, mtu: int, netlink: Netlink) -> None:
+    wire.make_end(end)
+    index = readback.devices(netlink)[end.ifname].index
+    netlink.apply(end.node, [wire.end_settings(index, end, mtu)])
+
+
+def _set_rate(end: End, mtu: int, rate_bps: int | None, netlink: Netlink) -> None:
+    index = readback.devices(netlink)[end.ifname].index
+    there = any(item.index == index and item.handle == requests.QDISC_HANDLE for item in qdisc.dump(netlink))
+    bucket = netem.rate_bucket(rate_bps, mtu)
+    if rate_bps is not None or there:
+        netlink.apply(
+            end.node,
+            [qdisc.tbf(f"rate of {end.interface}", index, requests.QDISC_HANDLE, qdisc.ROOT, bucket, create=not there)],
+        )
+
+
+ENGINES: dict[str, Callable[[], LinkEngine]] = {"netem": NetemEngine, "wire": WireEngine}
 """By name. Whoever makes an engine adds it here."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import select
 import socket
 import statistics
@@ -35,8 +36,8 @@ P = ParamSpec("P")
 
 EARLY = 50e-6
 """Seconds: the wall clock may be slewed while a packet is on its way."""
-LATE = 5e-3
-"""Seconds by which packets may be late on a busy machine or in a virtual one."""
+LATE = float(os.environ.get("LINK_LATE_MS", "5")) / 1000
+"""Seconds by which packets may be late on a busy machine, or longer in a slow virtual one."""
 IP_AND_UDP = 28
 FRAME_HEADERS = 14 + IP_AND_UDP
 

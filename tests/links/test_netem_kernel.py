@@ -12,7 +12,7 @@ from link_traffic import Flow
 from link_world import IFNAME, ImpairedLink, impaired_link
 
 from testbed.errors import ApplyError
-from testbed.net import netem, readback
+from testbed.net import netem, readback, requests
 from testbed.net.netlink import Netlink
 from testbed.plan.types import Impairment
 
@@ -140,6 +140,18 @@ def test_removal_loses_nothing(link: ImpairedLink) -> None:
         flow.send(100)
         arrivals = flow.arrivals()
     assert [arrival.number for arrival in arrivals] == list(range(400))
+
+
+def test_the_queue_of_a_rate_alone_is_not_lost(link: ImpairedLink) -> None:
+    """The link's token bucket, with packets waiting in it, becomes part of the impairment."""
+    rate = 400_000
+    at_a(link, lambda netlink, index: netlink.apply("node a", [requests.tbf(index, rate, 1500, IFNAME)]))
+    with Flow(link) as flow:
+        flow.send(7, size=1000)  # the last ones wait for 100 ms
+        impair(link, Impairment(delay_us=5000, rate_bps=rate))
+        flow.send(4, size=1000)
+        arrivals = flow.arrivals()
+    assert [arrival.number for arrival in arrivals] == list(range(11))
 
 
 def test_limit_does_not_shrink_under_packets(link: ImpairedLink) -> None:

@@ -1,7 +1,7 @@
 """Runs a program for which the whole file system is read-only but for one folder: ``confine.py FOLDER PROGRAM...``
 
-Meant to be started in a mount namespace of its own (``unshare --mount``), as root. ``/dev/shm`` is a fresh one in
-memory, which ends with the namespace.
+Meant to be started in a mount namespace of its own (``unshare --mount``), as root. ``/dev/shm`` and ``/run`` are fresh
+ones in memory, which end with the namespace.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def main(folder: str, argv: list[str]) -> int:
     _check(_libc.mount(os.fsencode(folder), os.fsencode(folder), None, _MS_BIND, None), f"bind {folder}")
     _read_only("/", True, recursive=True)
     _read_only(folder, False, recursive=False)
-    _check(_libc.mount(b"memory", b"/dev/shm", b"tmpfs", 0, None), "mount /dev/shm")
+    for fresh in ("/dev/shm", "/run"):  # noqa: S108 - mount points
+        _check(_libc.mount(b"memory", os.fsencode(fresh), b"tmpfs", 0, None), f"mount {fresh}")
     return subprocess.run(argv, check=False).returncode
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from uml import PROJECT, Outcome
+from machine import PROJECT, Outcome
 
 LINKS = PROJECT / "tests" / "links"
+_PURE = {"test_netem_settings.py"}
+ENVIRONMENT = {"LINK_ENGINES": "netem", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,12 @@ class Report:
             pytest.skip(results[0].text.splitlines()[0])
 
 
-def functions(folder: Path) -> list[str]:
-    """``file::function`` of every test in ``folder``, without importing anything."""
+def kernel_tests() -> list[str]:
+    """``file::function`` of every test of links that needs a kernel, without importing anything."""
     return [
         f"{path.name}::{item.name}"
-        for path in sorted(folder.glob("test_*.py"))
+        for path in sorted(LINKS.glob("test_*.py"))
+        if path.name not in _PURE
         for item in ast.parse(path.read_text()).body
         if isinstance(item, ast.FunctionDef) and item.name.startswith("test_")
     ]
@@ -64,9 +67,6 @@ def pytest_command(job: Path, names: list[str]) -> list[str]:
     """The command line of a pytest that runs the tests of links called ``names`` and reports into ``job``."""
     command = ["python", "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={job}/report.xml"]
     return [*command, *(str(LINKS / name) for name in names)]
-
-
-ENVIRONMENT = {"LINK_ENGINES": "netem", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def read_report(machine: str, outcome: Outcome, job: Path) -> Report:

@@ -6,18 +6,20 @@ shows when it fails is shown in full.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
-from inner import ENVIRONMENT, LINKS, Report, functions, pytest_command, read_report, selected
-from uml import PROJECT, run_in_uml, uml_lack
+from inner import ENVIRONMENT, Report, kernel_tests, pytest_command, read_report, selected
+from machine import PROJECT
+from uml import run_in_uml, uml_lack
+
+from testbed.errors import WaitTimeout
 
 pytestmark = [pytest.mark.vm, pytest.mark.skipif(bool(uml_lack()), reason=uml_lack() or "-")]
 
 SECONDS = 240
-NETEM = [name for name in functions(LINKS) if not name.startswith("test_netem_settings")]
-"""Those that need a kernel."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return read_report("User-Mode-Linux", outcome, job)
 
 
-@pytest.mark.parametrize("function", NETEM)
+@pytest.mark.parametrize("function", kernel_tests())
 def test_netem_link(report: Report, function: str) -> None:
     """It has passed inside, in all its variants."""
     report.judge(function)
@@ -43,3 +45,12 @@ def test_what_is_done_inside_stays_inside(tmp_path: Path) -> None:
     assert (tmp_path / "here").read_text() == "hello\n"
     assert not Path("/var/tmp", trace).exists()  # noqa: S108 - only looked at
     assert not (PROJECT / trace).exists()
+
+
+def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    """With all processes of the machine, of which User-Mode-Linux has one for each inside."""
+    with pytest.raises(WaitTimeout, match="a command under User-Mode-Linux"):
+        run_in_uml(["sh", "-c", f"echo begun >{tmp_path}/begun; sleep 600"], tmp_path, seconds=8)
+    assert (tmp_path / "begun").exists()
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [line for line in lines if os.fsencode(tmp_path) in line]
