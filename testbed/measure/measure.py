@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
+from testbed.measure.probes.methods import ProbeMethods
 from testbed.measure.sampler import Sampler, link_counters
 from testbed.model.quantities import parse_duration_us
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from testbed.progress import Progress
 
 
-class Measure:
+class Measure(ProbeMethods):
     """The fixture ``measure``. ``repeats`` and ``seed`` come from the command line, ``parameters`` too."""
 
     def __init__(self, run: Run, *, repeats: int, seed: int, parameters: Mapping[str, str], progress: Progress) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -70,6 +70,7 @@ class Sampler:
         self._cpu = _Cpu() if cpu else None
         self._interfaces: list[_Interfaces] = []
         self._processes: list[_Process] = []
+        self._sources: list[Callable[[], Iterable[Row]]] = []
         self._stop = threading.Event()
         self._begun = threading.Event()
         self._done = threading.Event()
@@ -83,6 +84,10 @@ class Sampler:
     def process(self, name: str, pid: int) -> None:
         """Sample CPU time and memory of a process under ``name`` for as long as it exists. Before ``start``."""
         self._processes.append(_Process(name, pid))
+
+    def source(self, take: Callable[[], Iterable[Row]]) -> None:
+        """Sample whatever ``take`` gives, such as ``probes.usage.UsageReader.take``. Before ``start``."""
+        self._sources.append(take)
 
     def start(self) -> None:
         """Begin; the first sample has been taken when this returns."""
@@ -139,6 +144,8 @@ class Sampler:
             yield from self._cpu.take()
         for process in self._processes:
             yield from process.take()
+        for take in self._sources:
+            yield from take()
 
 
 class _Interfaces:
