@@ -128,6 +128,8 @@ def delete(what: str, index: int, handle: int, parent: int = ROOT) -> Request:
 class _Message(tcmsg):  # type: ignore[misc]
     """pyroute2's message with options that are packed already."""
 
+    _nlmsg_base__compiled_nla = False  # else what pyroute2 has cached for its own class would be used for this one
+
     @staticmethod
     def get_options(self: Any, *_: Any, **__: Any) -> Any:
         return self.cdata
