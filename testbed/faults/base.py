@@ -7,32 +7,46 @@ has to know; that goes to disk first. So a fault is healed too when the process 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.errors import TestbedError
+from testbed.errors import Problem, TestbedError
+from testbed.plan.types import Plan
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
 
 Memory = dict[str, Any]
-"""What a fault must know to undo itself; plain JSON."""
+"""What a fault must know to undo itself; plain JSON. Its key ``id`` is the fault's own name in the lab."""
 
 
 class FaultError(TestbedError):
     """A fault that did not take, or could not be undone."""
 
 
+class FaultBusy(FaultError):
+    """A fault that cannot be injected now, because another one holds what it would change."""
+
+
 class Fault(BaseModel, ABC):
-    """Base of all faults. A subclass that sets ``kind`` is known by that name in topologies and on the command line."""
+    """Base of all faults. A subclass that sets ``kind`` is known by that name in topologies and on the command line.
+
+    Settings with these names are checked against the plan: ``node``, ``nodes``, ``groups`` (of nodes), ``link`` (two
+    endpoints) and ``service`` (a program of ``node``).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: ClassVar[str] = ""
     """Its name: lower-case words joined by hyphens, such as ``link-down``."""
+    momentary: ClassVar[bool] = False
+    """Whether it is over as soon as it has been verified, such as a restart; nothing is left to be healed then."""
+    combines: ClassVar[bool] = False
+    """Whether it only wraps other faults: usable from Python, not named in topologies."""
     _known: ClassVar[dict[str, type[Fault]]] = {}
 
     @classmethod
@@ -40,6 +54,19 @@ class Fault(BaseModel, ABC):
         """Register the subclass."""
         if cls.kind:
             Fault._known[cls.kind] = cls
+
+    def check(self, plan: Plan) -> Iterator[Problem]:
+        """What of the settings does not fit the plan; paths start at the settings. Pure."""
+        from testbed.faults.references import dangling
+
+        yield from dangling(self, plan)
+
+    def claims(self, lab: Lab) -> set[str]:
+        """What it changes that no other fault may change meanwhile, in the user's words: ``state of link a--b``.
+
+        Two faults that save, set and restore the same thing would undo each other's work when healed out of order.
+        """
+        return set()
 
     def remember(self, lab: Lab) -> Memory:
         """What ``heal`` needs to know; changes nothing. FaultError if the fault makes no sense here."""
@@ -75,26 +102,34 @@ def known_faults() -> dict[str, type[Fault]]:
     return dict(sorted(Fault._known.items()))
 
 
-def make_fault(kind: str, settings: dict[str, Any]) -> Fault:
-    """A fault from its name and settings as a topology or a journal has them. TestbedError says what is wrong."""
+def fault_class(kind: str) -> type[Fault]:
+    """The fault of that name. TestbedError names the nearest one, or all."""
     from difflib import get_close_matches
 
+    faults = known_faults()
+    if kind in faults:
+        return faults[kind]
+    names = [name for name, fault in faults.items() if not fault.combines]
+    near = get_close_matches(kind, names, 1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"faults: {', '.join(names)}"
+    raise TestbedError(f"there is no fault {kind!r}", remedy=remedy)
+
+
+def make_fault(kind: str, settings: dict[str, Any]) -> Fault:
+    """A fault from its name and settings as a topology or a journal has them. TestbedError says all that is wrong."""
     from pydantic import ValidationError
 
-    faults = known_faults()
-    if kind not in faults:
-        near = get_close_matches(kind, faults, 1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"faults: {', '.join(faults)}"
-        raise TestbedError(f"there is no fault {kind!r}", remedy=remedy)
+    from testbed.model.document import Document
+    from testbed.model.explain import explain
+
+    made = fault_class(kind)
     try:
-        return faults[kind].model_validate(settings)
+        return made.model_validate(settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise TestbedError(
-            f"fault {kind}: {where}: {message}", remedy=f"it takes: {settings_text(faults[kind])}"
-        ) from None
+        document = Document(data=settings)
+        problems = [explain(item, document, made, ()) for item in error.errors(include_url=False)]
+        words = "; ".join(f"{problem.message} ({problem.remedy})" for problem in problems)
+        raise TestbedError(f"fault {kind}: {words}", remedy=f"it takes: {settings_text(made)}") from None
 
 
 def settings_text(fault: type[Fault]) -> str:

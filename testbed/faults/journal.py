@@ -5,14 +5,18 @@ One JSON file a fault under ``<lab>/faults``, replaced in one step at each chang
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from testbed.errors import WaitTimeout
+from testbed.faults.base import FaultBusy
 from testbed.lab.state import write_atomically
 from testbed.runtime.base import start_time
 
@@ -24,14 +28,20 @@ class Entry:
     """A fault that is not healed yet."""
 
     id: str
+    """Its kind and a number that no other fault of the lab has or had."""
     kind: str
     settings: dict[str, Any]
-    memory: dict[str, Any]
     state: State
     since: float
     """Wall clock of the injection."""
     owner_pid: int | None
+    """The process whose end means that the fault is to be healed; None: it stays until told."""
     owner_started: int | None
+    claims: tuple[str, ...] = ()
+    parent: str = ""
+    """Id of the fault that this one is part of."""
+    memory: dict[str, Any] | None = None
+    """None: nothing has been touched yet."""
 
     def abandoned(self) -> bool:
         """Whether the process that should have healed it is gone. One without an owner stays until told."""
@@ -39,49 +49,119 @@ class Entry:
 
 
 class Journal:
-    """The entries of one lab."""
+    """The entries of one lab. Hidden files beside them are locks and the last number."""
 
     def __init__(self, lab_folder: Path) -> None:
-        self._folder = lab_folder / "faults"
+        self.folder = lab_folder / "faults"
 
-    def add(self, kind: str, settings: dict[str, Any], memory: dict[str, Any], owner: int | None) -> Entry:
-        """A new entry, on disk when this returns."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        number = 1
-        while True:
-            identity = f"{kind}-{number}"
-            try:
-                os.close(os.open(self._folder / identity, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-                break
-            except FileExistsError:
-                number += 1
-        started = start_time(owner) if owner else None
-        entry = Entry(identity, kind, settings, memory, "injecting", time.time(), owner, started)
-        self._write(entry)
+    def add(self, kind: str, settings: dict[str, Any], claims: Iterable[str], parent: str = "") -> Entry:
+        """A new entry, on disk when this returns; its owner is this process until ``activate``.
+
+        FaultBusy if another fault, which is not its parent, claims the same.
+        """
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        wanted = set(claims)
+        with self._exclusive(".lock", 30, "the lab's journal of faults"):
+            for other in self.entries():
+                if other.id != parent and (both := wanted & set(other.claims)):
+                    raise FaultBusy(f"{sorted(both)[0]} is held by fault {other.id}", remedy="heal that one first")
+            number = self._next_number()
+            me = os.getpid()
+            entry = Entry(
+                f"{kind}-{number}",
+                kind,
+                settings,
+                "injecting",
+                time.time(),
+                me,
+                start_time(me),
+                tuple(sorted(wanted)),
+                parent,
+            )
+            self.write(entry)
         return entry
 
-    def set_state(self, entry: Entry, state: State) -> Entry:
-        """The entry in its new state, which is on disk."""
-        changed = replace(entry, state=state)
-        self._write(changed)
-        return changed
+    def activate(self, entry: Entry, owner: int | None) -> Entry:
+        """The entry of a fault that has taken, and whose it is."""
+        started = start_time(owner) if owner else None
+        return self.write(replace(entry, state="active", owner_pid=owner, owner_started=started))
+
+    def write(self, entry: Entry) -> Entry:
+        """Put the entry on disk."""
+        write_atomically(self.folder / entry.id, json.dumps(asdict(entry)))
+        return entry
 
     def remove(self, entry: Entry) -> None:
         """Forget a healed fault."""
-        (self._folder / entry.id).unlink(missing_ok=True)
+        (self.folder / entry.id).unlink(missing_ok=True)
+        for path in self.folder.glob(f".{entry.id}.*"):
+            path.unlink(missing_ok=True)
+
+    def log(self, identity: str) -> Path:
+        """Where programs of a fault write; gone with the entry."""
+        return self.folder / f".{identity}.log"
+
+    def current(self, identity: str) -> Entry | None:
+        """The entry as it is on disk now; None once the fault is healed."""
+        try:
+            return _read(self.folder / identity)
+        except FileNotFoundError:
+            return None
 
     def entries(self) -> list[Entry]:
         """All faults that are not healed, oldest first."""
-        return sorted(self._read(), key=lambda entry: entry.since)
-
-    def _read(self) -> Iterator[Entry]:
-        if not self._folder.is_dir():
-            return
-        for path in self._folder.iterdir():
+        try:
+            names = [path for path in self.folder.iterdir() if not path.name.startswith(".")]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found = []
+        for path in names:
             try:
-                yield Entry(**json.loads(path.read_text()))
-            except (ValueError, TypeError, FileNotFoundError):
-                continue  # killed between making the file and writing it: nothing was touched yet
+                found.append(_read(path))
+            except FileNotFoundError:
+                continue  # healed meanwhile
+        return sorted(found, key=lambda entry: (entry.since, entry.id))
 
-    def _write(self, entry: Entry) -> None:
-        write_atomically(self._folder / entry.id, json.dumps(asdict(entry)))
+    @contextmanager
+    def held(self, entry: Entry, timeout: float) -> Iterator[Entry | None]:
+        """Be the only one who works on ``entry``: it as it is now, None once healed. WaitTimeout names who is at it."""
+        with self._exclusive(f".{entry.id}.lock", timeout, f"fault {entry.id}"):
+            yield self.current(entry.id)
+
+    @contextmanager
+    def _exclusive(self, name: str, timeout: float, what: str) -> Iterator[None]:
+        try:
+            descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # the lab is gone, and its faults with it
+            yield
+            return
+        try:
+            deadline = time.monotonic() + timeout
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        holder = os.pread(descriptor, 20, 0).decode().strip() or "unknown"
+                        raise WaitTimeout(what, timeout, f"process {holder} is at work on it") from None
+                    time.sleep(0.01)
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _next_number(self) -> int:
+        path = self.folder / ".last"
+        try:
+            number = int(path.read_text()) + 1
+        except (FileNotFoundError, ValueError):
+            number = 1
+        write_atomically(path, str(number))
+        return number
+
+
+def _read(path: Path) -> Entry:
+    facts = json.loads(path.read_text())
+    return Entry(**{**facts, "claims": tuple(facts["claims"])})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from testbed.faults.base import Fault, FaultError, Memory
+from testbed.faults.fields import LinkEnds
 from testbed.lab import links
 
 if TYPE_CHECKING:
@@ -15,10 +16,14 @@ class LinkDown(Fault):
     """Both ends see the loss of carrier, as with a cable that is pulled out."""
 
     kind: ClassVar[str] = "link-down"
-    link: tuple[str, str]
+    link: LinkEnds
+
+    def claims(self, lab: Lab) -> set[str]:
+        """Whether the link is up."""
+        return {f"state of link {links.find(lab, *self.link).name}"}
 
     def remember(self, lab: Lab) -> Memory:
-        """The link must exist and be up."""
+        """The link must be up."""
         link = links.find(lab, *self.link)
         if not all(links.device(lab, end).up for end in (link.a, link.b)):
             raise FaultError(f"link {link.name} is down already")
@@ -45,14 +50,11 @@ class LinkDown(Fault):
             links.set_admin_state(lab, end, up=True)
 
     def verify_healed(self, lab: Lab, memory: Memory) -> str:
-        """Both ends have a carrier, and both nodes have what the plan gives them."""
-        from testbed.net.build import verify
-
+        """Both ends have a carrier and what the plan gives them."""
         link = links.find(lab, *self.link)
         for end in (link.a, link.b):
             if not links.device(lab, end).carrier:
-                raise FaultError(f"link {link.name} does not carry again: {end.interface} of {end.node} has no carrier")
-        for end in (link.a, link.b):
-            node = lab.plan.node(end.node)
-            links.in_node(lab, end.node, lambda netlink, node=node: verify(lab.plan, node, netlink))  # type: ignore[misc]
+                raise FaultError(f"link {link.name} does not carry: {end.interface} of {end.node} has no carrier")
+            if lacks := links.missing(lab, end):
+                raise FaultError(f"{end.interface} of {end.node} lacks {', '.join(lacks)}")
         return "both interfaces have a carrier"

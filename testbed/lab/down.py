@@ -1,13 +1,13 @@
 """Taking labs down, whatever state they are in, and reaping those that nobody will take down any more.
 
 Everything goes by ownership, in the reverse order of ``up``: containers, processes, namespaces (and with them links,
-addresses, routes and rules), and the state folder last. Doing it twice is the same as doing it once.
+addresses, routes and rules), control groups, and the state folder last. Doing it twice is the same as doing it once.
 """
 
 from __future__ import annotations
 
 from testbed.errors import TestbedError
-from testbed.lab import ownership
+from testbed.lab import cgroups, ownership
 from testbed.lab.state import Folder, Record, all_labs, is_locked, lab_id, locked
 from testbed.runtime import runtimes
 
@@ -43,6 +43,7 @@ def clean(identity: str) -> None:
         runtimes.make("container").remove(identity)
     ownership.end_processes(identity)
     ownership.remove_namespaces(identity)
+    cgroups.remove_all(identity)
     folder.remove()
 
 

@@ -36,7 +36,9 @@ def take() -> Snapshot:
         "namespaces": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
         "sysctls": _sysctls(),
         "mounts": sorted(line.split(" ", 4)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-        "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/docker*/**/")),
+        "cgroups": sorted(
+            str(path) for owner in ("docker*", "tb-*") for path in Path("/sys/fs/cgroup").glob(f"**/{owner}/**/")
+        ),
         "processes": _processes(),
         "containers": _containers(),
     }

@@ -100,6 +100,14 @@ def down(index: int, interface: str) -> Request:
     return encode(f"interface {interface} down", message, RTM_NEWLINK)
 
 
+def mtu(index: int, interface: str, size: int) -> Request:
+    """Largest packet of an interface, bytes."""
+    message = ifinfmsg()
+    message["index"] = index
+    message["attrs"] = [("IFLA_MTU", size)]
+    return encode(f"MTU {size} of {interface}", message, RTM_NEWLINK)
+
+
 def altname(index: int, interface: str) -> Request:
     """The readable name beside a kernel name that had to be shortened."""
     message = ifinfmsg()

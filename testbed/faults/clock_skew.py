@@ -1,0 +1,109 @@
+"""A node whose clock is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from testbed.faults.base import Fault, FaultError, Memory
+from testbed.faults.fields import NodeName, ServiceName, Skew
+from testbed.faults.tools import programs, vdso
+from testbed.runtime.base import start_time
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+
+_TRIAL = "import sys, time\nfor line in sys.stdin: print(time.time_ns(), flush=True)"
+_CLOSE_US = 500_000
+"""How far the measured shift may be off on a busy machine."""
+
+
+class ClockSkew(Fault):
+    """The wall clock of the node's programs is shifted, without a restart; monotonic clocks go on as they are.
+
+    It holds for the processes that run at the injection and for those that they fork, not for programs that are
+    started later. Programs that ask the kernel itself, past the C library's clock functions, see the true time; so do
+    time stamps of files.
+    """
+
+    kind: ClassVar[str] = "clock-skew"
+    node: NodeName
+    service: ServiceName = None
+    skew: Annotated[Skew, Field(description="Forward or back, such as +1h or -90s.")]
+
+    def claims(self, lab: Lab) -> set[str]:
+        """The clock."""
+        return programs.claims(lab, self.node, self.service, "clock")
+
+    def remember(self, lab: Lab) -> Memory:
+        """Nothing: what is to be restored can be told from the kernel's own code."""
+        programs.running(lab, self.node, self.service)
+        if not programs.members(lab, self.node, self.service):
+            raise FaultError(f"nothing runs in node {self.node}")
+        vdso.image()
+        return {}
+
+    def inject(self, lab: Lab, memory: Memory) -> None:
+        """Shift the clock of every process, and of what was started meanwhile."""
+
+        def right() -> list[int]:
+            found = [pid for pid in self._members(lab) if not vdso.is_shifted(pid)]
+            for pid in found:
+                try:
+                    vdso.shift(pid, self.skew)
+                except (ProcessLookupError, FileNotFoundError):
+                    continue
+            return [pid for pid in found if start_time(pid) is not None and not vdso.is_shifted(pid)]
+
+        programs.await_none(right, f"the clocks of node {self.node} to be shifted", 10)
+
+    def verify(self, lab: Lab, memory: Memory) -> str:
+        """Each process has the code, and that code shifts the clock of a process made for the trial, and not ours."""
+        pids = list(self._members(lab))
+        wrong = [pid for pid in pids if start_time(pid) is not None and not vdso.reads(pid, self.skew)]
+        if wrong or not pids:
+            raise FaultError(f"the clock of processes {wrong} is not shifted", where=f"node {self.node}")
+        measured = self._measure(lab)
+        if abs(measured - self.skew) > _CLOSE_US:
+            raise FaultError(f"a clock that was shifted by {self.skew} us is off by {measured} us")
+        return f"{len(pids)} processes; a trial clock is off by {measured / 1e6:.3f} s"
+
+    def heal(self, lab: Lab, memory: Memory) -> None:
+        """Restore the kernel's code in every process that has other code, whoever made it."""
+        for pid in self._members(lab):
+            try:
+                vdso.restore(pid)
+            except (ProcessLookupError, FileNotFoundError):
+                continue
+
+    def verify_healed(self, lab: Lab, memory: Memory) -> str:
+        """Every process has the kernel's code."""
+        if left := [pid for pid in self._members(lab) if vdso.is_shifted(pid)]:
+            raise FaultError(f"the clock of processes {left} is still shifted", where=f"node {self.node}")
+        return "every process has the true clock"
+
+    def _members(self, lab: Lab) -> programs.Pids:
+        if self.service is not None and self.service not in lab.services(self.node):
+            return {}
+        return programs.members(lab, self.node, self.service)
+
+    def _measure(self, lab: Lab) -> int:
+        """Microseconds by which a process in the node's network, shifted in the same way, is off."""
+        command = ["nsenter", f"--net={lab.namespace(self.node)}", "--", sys.executable, "-Ec", _TRIAL]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trial:
+            assert trial.stdin
+            assert trial.stdout
+            try:
+                for number in range(2):
+                    if number:
+                        vdso.shift(trial.pid, self.skew)
+                    before = time.time_ns()
+                    print(file=trial.stdin, flush=True)
+                    off = int(trial.stdout.readline()) - before
+                return off // 1000
+            finally:
+                trial.kill()

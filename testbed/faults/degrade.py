@@ -1,0 +1,100 @@
+"""A link that gets worse: slower, longer, lossy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, StrictBool, model_validator
+
+from testbed.faults.base import Fault, FaultError, Memory
+from testbed.faults.fields import LinkEnds
+from testbed.lab import links
+from testbed.model.quantities import Duration, Fraction, Rate
+from testbed.plan.types import Impairment, Link
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+
+_FIELDS = {"delay": "delay_us", "jitter": "jitter_us", "rate": "rate_bps"}
+"""Settings that have another name in a plan."""
+_IMPAIRMENTS = ("delay", "jitter", "loss", "loss_burst", "duplicate", "corrupt", "reorder", "rate")
+
+
+class Degrade(Fault):
+    """What is given replaces what the link does; the rest stays as it is. Delay is one way."""
+
+    kind: ClassVar[str] = "degrade"
+    link: LinkEnds
+    direction: Literal["both", "forward", "backward"] = Field(
+        "both", description="`forward`: only packets from the first to the second end; `backward`: only the others."
+    )
+    delay: Duration | None = Field(None, description="One-way delay.")
+    jitter: Duration | None = Field(None, description="Half width of the delay's variation.")
+    loss: Fraction | None = Field(None, description="Share of packets lost.")
+    loss_burst: Annotated[float, Field(ge=1)] | None = Field(None, description="Mean length of a burst of losses.")
+    duplicate: Fraction | None = Field(None, description="Share of packets sent twice.")
+    corrupt: Fraction | None = Field(None, description="Share of packets with a flipped bit.")
+    reorder: StrictBool | None = Field(None, description="Whether jitter may change the order of packets.")
+    rate: Rate | None = Field(None, description="Rate limit.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Degrade:
+        if not self._changes():
+            raise ValueError(f"nothing is degraded; give one of {', '.join(_IMPAIRMENTS)}")
+        return self
+
+    def claims(self, lab: Lab) -> set[str]:
+        """What the link does to packets."""
+        return {f"impairment of link {self._link(lab).name}"}
+
+    def remember(self, lab: Lab) -> Memory:
+        """What the link does now."""
+        now = links.impairment(lab, self._link(lab))
+        return {"before": [one.model_dump(mode="json") for one in now]}
+
+    def inject(self, lab: Lab, memory: Memory) -> None:
+        """Change both directions at once."""
+        links.change(lab, self._link(lab), *self._wanted(lab, _saved(memory)))
+
+    def verify(self, lab: Lab, memory: Memory) -> str:
+        """The link reads so."""
+        self._compare(lab, self._wanted(lab, _saved(memory)))
+        return ", ".join(f"{name} {value}" for name, value in self.model_dump(mode="json").items() if value)
+
+    def heal(self, lab: Lab, memory: Memory) -> None:
+        """As before."""
+        links.change(lab, self._link(lab), *_saved(memory))
+
+    def verify_healed(self, lab: Lab, memory: Memory) -> str:
+        """The link reads as before."""
+        self._compare(lab, _saved(memory))
+        return "the link is as before"
+
+    def _changes(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in _IMPAIRMENTS}
+        return {_FIELDS.get(name, name): value for name, value in given.items() if value is not None}
+
+    def _wanted(self, lab: Lab, before: tuple[Impairment, Impairment]) -> tuple[Impairment, Impairment]:
+        turned = self._link(lab).a.node != self.link[0].partition(":")[0]
+        affected = {
+            "both": (True, True),
+            "forward": (not turned, turned),
+            "backward": (turned, not turned),
+        }[self.direction]
+        there, back = (
+            one.model_copy(update=self._changes()) if hit else one for one, hit in zip(before, affected, strict=True)
+        )
+        return there, back
+
+    def _compare(self, lab: Lab, wanted: tuple[Impairment, Impairment]) -> None:
+        found = links.impairment(lab, self._link(lab))
+        if found != wanted:
+            raise FaultError(f"link {self._link(lab).name} reads {found} after {wanted} was set")
+
+    def _link(self, lab: Lab) -> Link:
+        return links.find(lab, *self.link)
+
+
+def _saved(memory: Memory) -> tuple[Impairment, Impairment]:
+    there, back = (Impairment.model_validate(one) for one in memory["before"])
+    return there, back

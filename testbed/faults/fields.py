@@ -1,0 +1,88 @@
+"""Types of settings that several faults share."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from testbed.model.quantities import format_duration_us, parse_duration_us
+from testbed.model.words import Endpoint, Name
+
+NodeName = Annotated[Name, Field(description="A node of the lab.")]
+NodeNames = Annotated[tuple[Name, ...], Field(min_length=1, description="Nodes of the lab.")]
+LinkEnds = Annotated[
+    tuple[Endpoint, Endpoint], Field(description="The two ends of a link, each as `node` or `node:interface`.")
+]
+ServiceName = Annotated[Name | None, Field(description="One program of the node alone; otherwise all that run in it.")]
+Port = Annotated[int, Field(strict=True, ge=1, le=65535, description="Port number.")]
+
+_SKEW = re.compile(r"[+-].+")
+_PER_SECOND = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*/\s*s")
+
+
+def parse_skew_us(value: object) -> int:
+    """A signed duration such as ``-90s`` to microseconds."""
+    if not isinstance(value, str) or not _SKEW.fullmatch(value.strip()):
+        raise ValueError(f"{str(value)[:40]!r} is not a shift of a clock; write sign, number and unit, such as +1h")
+    text = value.strip()
+    amount = parse_duration_us(text[1:])
+    return amount if text[0] == "+" else -amount
+
+
+def format_skew_us(microseconds: int) -> str:
+    """``-90000000`` to ``-90s``."""
+    return f"{'-' if microseconds < 0 else '+'}{format_duration_us(abs(microseconds))}"
+
+
+def parse_per_second(value: object) -> float:
+    """A frequency such as ``100/s`` to a number a second, above 0 and at most 100 000."""
+    match = _PER_SECOND.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError(f"{str(value)[:40]!r} is not a number a second; write it with its unit, such as 100/s")
+    number = float(match[1])
+    if not 0 < number <= 100_000:
+        raise ValueError(f"{str(value)[:40]!r} is out of range; write more than 0/s and at most 100000/s")
+    return number
+
+
+def parse_prefix(value: object) -> IPv4Network | IPv6Network:
+    """An address, or a prefix such as ``10.1.0.0/16``."""
+    try:
+        return ip_network(str(value), strict=True)
+    except ValueError as error:
+        raise ValueError(f"{error}; write an address or a prefix, such as 10.1.2.3 or 10.1.0.0/16") from None
+
+
+def _format_prefix(value: Any) -> str:
+    return str(value.network_address) if value.prefixlen == value.max_prefixlen else str(value)
+
+
+def _format_per_second(value: float) -> str:
+    return f"{value:g}/s"
+
+
+Skew = Annotated[
+    int,
+    BeforeValidator(parse_skew_us),
+    PlainSerializer(format_skew_us, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^[+-][0-9]+(\.[0-9]+)?\s*(us|µs|ms|s|min|h)$", "examples": ["-90s"]}
+    ),
+]
+"""Microseconds, forward or back."""
+PerSecond = Annotated[
+    float,
+    BeforeValidator(parse_per_second),
+    PlainSerializer(_format_per_second, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?\s*/\s*s$", "examples": ["100/s"]}),
+]
+"""Number a second."""
+Prefix = Annotated[
+    IPv4Network | IPv6Network,
+    BeforeValidator(parse_prefix),
+    PlainSerializer(_format_prefix, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "examples": ["10.1.2.3", "10.1.0.0/16"]}),
+]
