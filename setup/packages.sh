@@ -28,6 +28,14 @@ missing() {
     done <"$LIST"
 }
 
+# offered PACKAGE...: whether there are any, and the package lists that are here have them all. Some architectures and
+# distributions do not, and would otherwise fetch new lists at every set-up.
+offered() {
+    [ $# -gt 0 ] && command -v apt-cache >/dev/null || return 1
+    local package
+    for package; do apt-cache show "$package" >/dev/null 2>&1 || return 1; done
+}
+
 # The installation of a package must start no tor and no nginx beside those of the labs, and Docker is left to
 # engine.sh, which can also start it where the package's own script fails. Debian asks policy-rc.d before it starts a
 # service (invoke-rc.d(8)); ours says no to these and asks the one that was there about all others.
@@ -109,7 +117,9 @@ if [ ${#engine[@]} -gt 0 ] && [ "$(cat /sys/module/apparmor/parameters/enabled 2
     present apparmor_parser || engine+=(apparmor)
 fi
 
-if [ ${#base[@]} -gt 0 ] || [ ${#engine[@]} -gt 0 ]; then
+mapfile -t machine < <(missing machine)
+
+if [ ${#base[@]} -gt 0 ] || [ ${#engine[@]} -gt 0 ] || offered "${machine[@]}"; then
     command -v apt-get >/dev/null ||
         die "there is no apt-get here, and these are missing: ${base[*]} ${engine[*]}" "install them by hand"
     trap restore_policy EXIT
@@ -126,5 +136,10 @@ if [ ${#base[@]} -gt 0 ] || [ ${#engine[@]} -gt 0 ]; then
     if [ ${#engine[@]} -gt 0 ] && ! install_packages "${engine[@]}"; then
         warn "could not install ${engine[*]}: no containers; labs can run with --runtime process"
     fi
+    if offered "${machine[@]}"; then install_packages "${machine[@]}" || true; fi
+fi
+mapfile -t machine < <(missing machine)
+if [ ${#machine[@]} -gt 0 ]; then
+    warn "${machine[*]} could not be had: the tests of links by netem are left out unless this kernel has netem itself"
 fi
 check_versions
