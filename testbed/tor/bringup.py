@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import TestbedError
@@ -43,8 +43,8 @@ class Timing:
     consensus: float = 60
     relays: float = 180
     clients: float = 180
-    vote_lead: int = 5
-    """From moving the vote of several authorities until its consensus is valid. 5 is the least that tor allows for,
+    vote_lead: int = 4
+    """From moving the vote of several authorities until its consensus is valid. 4 is the least that tor allows for,
     see ``BringUp._vote``; it grows with every vote that comes to nothing."""
     vote_lead_alone: int = 2
     """Likewise with a single authority."""
@@ -106,8 +106,9 @@ class BringUp:
         begun = time.monotonic()
         certificates = self._write(time.time())
         start(self._lab, self.authorities)
-        self._await_authorities()
-        start(self._lab, self.relays)
+        self._await_authorities("listening", lambda node: node.paths.control.exists())
+        start(self._lab, self.relays)  # they need a second before they upload; authorities make their keys meanwhile
+        self._await_authorities("answering", TorNode.connected)
         self._await_descriptors()
         self._mark("descriptors", begun)
         directory = self._await_consensus(certificates)
@@ -147,15 +148,13 @@ class BringUp:
             prepare(node, self._options[node.name], files)
         return certificates
 
-    def _await_authorities(self) -> None:
+    def _await_authorities(self, state: str, reached: Callable[[TorNode], bool]) -> None:
         begun = time.monotonic()
         total = len(self.authorities)
-        while (done := sum(node.connected() for node in self.authorities)) < total:
-            self._progress.update("authorities", done, total)
-            self._check(
-                begun, self._timing.authorities, "control sockets", [n for n in self.authorities if not n.control]
-            )
-        self._progress.update("authorities", total, total)
+        while late := [node for node in self.authorities if not reached(node)]:
+            self._progress.update("authorities", total - len(late), total, state)
+            self._check(begun, self._timing.authorities, f"authorities to be {state} at their control sockets", late)
+        self._progress.update("authorities", total, total, state)
 
     def _await_descriptors(self) -> None:
         """Wait until every authority has the descriptor of every relay and authority."""
