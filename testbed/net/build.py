@@ -6,7 +6,7 @@ Data goes from the plan to the kernel here and nowhere else. Nothing in this mod
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,46 @@ def _build(plan: Plan, path_of: Callable[[str], Path], ready: Mapping[str, int])
         for item in opened.values():
             item.netlink.close()
             os.close(item.fd)
+
+
+def rewire(plan: Plan, node: Node, path_of: Callable[[str], Path], pid: int) -> None:
+    """Give a node its links again after its namespace went, as a container's does with its first process.
+
+    ``pid`` has made the new one. The far ends of the links are made anew too. Raises ApplyError as ``build`` does.
+    """
+    namespace.in_thread(lambda: _rewire(plan, node, path_of, pid))
+
+
+def _rewire(plan: Plan, node: Node, path_of: Callable[[str], Path], pid: int) -> None:
+    links = plan.links_of(node.name)
+    opened: dict[str, _Opened] = {}
+    try:
+        for link in links:
+            far = link.peer(node.name)
+            if far.node not in opened:
+                opened[far.node] = _open_present(path_of(far.node))
+            item = opened[far.node]
+            if (device := readback.devices(item.netlink).get(far.ifname)) is not None:
+                item.netlink.apply(f"node {far.node}", [requests.no_link(device.index, far.interface)])
+        namespace.remove(path_of(node.name))
+        opened[node.name] = _open(plan, node, path_of(node.name), pid)
+        for link in links:
+            request = requests.veth(link, opened[link.a.node].fd, opened[link.b.node].fd)
+            opened[node.name].netlink.apply(f"node {node.name}", [request])
+        for name, item in opened.items():
+            item.index = {ifname: device.index for ifname, device in readback.devices(item.netlink).items()}
+            ends = {end.ifname for link in links for end in (link.a, link.b) if end.node == name}
+            _configure(plan, plan.node(name), item, ends if name != node.name else None)
+        verify(plan, node, opened[node.name].netlink)
+    finally:
+        for item in opened.values():
+            item.netlink.close()
+            os.close(item.fd)
+
+
+def _open_present(path: Path) -> _Opened:
+    namespace.enter(path)
+    return _Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Netlink(), {})
 
 
 def _open(plan: Plan, node: Node, path: Path, pid: int | None) -> _Opened:
@@ -113,13 +153,20 @@ def _make_links(plan: Plan, opened: dict[str, _Opened]) -> None:
         item.index = {ifname: device.index for ifname, device in readback.devices(item.netlink).items()}
 
 
-def _configure(plan: Plan, node: Node, item: _Opened) -> None:
+def _configure(plan: Plan, node: Node, item: _Opened, ends: Collection[str] | None = None) -> None:
+    """Furnish a node's namespace; ``ends``: only these interfaces (kernel names) and what leads through them."""
+
+    def concerned(ifname: str) -> bool:
+        return ends is None or ifname in ends
+
     todo = [requests.up(requests.LOOPBACK, "lo")]
     master = None
     if node.kind == "switch":
         master = item.index[BRIDGE]
         todo.append(requests.up(master, BRIDGE))
     for end, outgoing, mtu in ends_of(plan, node.name):
+        if not concerned(end.ifname):
+            continue
         index = item.index[end.ifname]
         if end.ifname != end.interface:
             todo.append(requests.altname(index, end.interface))
@@ -127,8 +174,8 @@ def _configure(plan: Plan, node: Node, item: _Opened) -> None:
         if outgoing.rate_bps is not None:
             todo.append(requests.tbf(index, outgoing.rate_bps, mtu, end.interface))
         todo.append(requests.up(index, end.interface, master=master))
-    todo.extend(requests.neighbour(item.index[entry.ifname], entry) for entry in node.neighbours)
-    todo.extend(requests.route(item.index[entry.ifname], entry) for entry in node.routes)
+    todo.extend(requests.neighbour(item.index[n.ifname], n) for n in node.neighbours if concerned(n.ifname))
+    todo.extend(requests.route(item.index[r.ifname], r) for r in node.routes if concerned(r.ifname))
     item.netlink.apply(f"node {node.name}", todo)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyroute2.netlink.rtnl import (
+    RTM_DELLINK,
     RTM_NEWADDR,
     RTM_NEWLINK,
     RTM_NEWLINKPROP,
@@ -98,6 +99,13 @@ def down(index: int, interface: str) -> Request:
     message["index"] = index
     message["flags"], message["change"] = 0, _IFF_UP
     return encode(f"interface {interface} down", message, RTM_NEWLINK)
+
+
+def no_link(index: int, interface: str) -> Request:
+    """An interface away, and with it the far end of its link."""
+    message = ifinfmsg()
+    message["index"] = index
+    return encode(f"removal of {interface}", message, RTM_DELLINK)
 
 
 def mtu(index: int, interface: str, size: int) -> Request:

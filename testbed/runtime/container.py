@@ -124,6 +124,10 @@ class ContainerRuntime:
         if failures:
             raise failures[0]
 
+    def remove_node(self, place: Place) -> None:
+        """Remove the container of one node, running or not; none there is fine."""
+        self._remove_one(container_name(place.lab, place.node.name))
+
     def _client(self) -> DockerClient:
         if self._connected is None:
             self._connected = engine.connect(connections=WORKERS)
