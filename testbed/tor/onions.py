@@ -95,6 +95,31 @@ class OnionServices:
             for node in nodes:
                 node.close()
 
+    def join(self, service: str, instance: str, progress: Progress | None = None) -> Publication:
+        """Start one more instance, as on a new machine, beside those that run; it publishes by itself.
+
+        Returns as ``start`` does, and raises as it does; of the others nothing changes then.
+        """
+        spec = self._spec(service)
+        if instance not in self.instances(service):
+            raise TestbedError(
+                f"{service!r} has no instance {instance!r}", remedy=f"its instances: {', '.join(self.instances(service))}"
+            )
+        if instance in self.running(service):
+            raise TestbedError(f"{instance} runs already")
+        node = make_node(self.lab, instance)
+        try:
+            (publication,) = self._start(service, spec, [node], "naive", progress or Silent())
+        except BaseException as error:
+            cause = blame(error, [node]) if isinstance(error, ControlError) else error
+            for process in self._processes(service):
+                if process.node == instance:
+                    process.signal(signal.SIGKILL)
+            raise cause from error
+        finally:
+            node.close()
+        return publication
+
     def stop(self, service: str, progress: Progress | None = None, *, number: int = signal.SIGKILL) -> None:
         """End tor and web server of every instance that runs, by SIGKILL unless another signal is given."""
         processes = self._processes(service)
