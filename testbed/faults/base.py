@@ -36,7 +36,7 @@ class Fault(BaseModel, ABC):
     """Base of all faults. A subclass that sets ``kind`` is known by that name in topologies and on the command line.
 
     Settings with these names are checked against the plan: ``node``, ``nodes``, ``groups`` (of nodes), ``link`` (two
-    endpoints) and ``service`` (a program of ``node``).
+    endpoints), ``target`` (a node or an address) and ``service`` (a program of ``node``).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
 from testbed.errors import Problem
-from testbed.faults.base import Fault, Memory
-from testbed.faults.fields import NodeNames, Prefix
+from testbed.faults.base import Fault, FaultError, Memory
+from testbed.faults.fields import NodeNames, Target, is_node
 from testbed.faults.references import dangling_or_switches
 from testbed.faults.tools import filters
-from testbed.plan.types import Plan
+from testbed.plan.types import Network, Plan
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -25,7 +26,7 @@ class Blackhole(Fault):
 
     kind: ClassVar[str] = "blackhole"
     nodes: NodeNames
-    address: Annotated[Prefix, Field(description="An address or a prefix.")]
+    target: Annotated[Target, Field(description="What cannot be reached: a node, an address or a prefix.")]
 
     def check(self, plan: Plan) -> Iterator[Problem]:
         """Each node has an address."""
@@ -33,14 +34,15 @@ class Blackhole(Fault):
 
     def inject(self, lab: Lab, memory: Memory) -> None:
         """A filter in each node."""
-        word = "ip" if self.address.version == 4 else "ip6"
-        rule = [f"{word} daddr {self.address}"]
-        filters.each(self.nodes, lambda node: filters.drop(lab, node, memory, {"prerouting": rule, "output": rule}))
+        rules = filters.matches("daddr", self._prefixes(lab))
+        filters.each(self.nodes, lambda node: filters.drop(lab, node, memory, {"prerouting": rules, "output": rules}))
 
     def verify(self, lab: Lab, memory: Memory) -> str:
         """The filters are there, and take a packet that the node itself sends."""
+        prefixes = self._prefixes(lab)
+        count = 2 * len(filters.matches("daddr", prefixes))
         return filters.verify_sending(
-            lab, self.nodes, memory, 2, lambda node: filters.datagram(lab, node, self.address[0])
+            lab, self.nodes, memory, count, lambda node: filters.datagram(lab, node, prefixes[0][0])
         )
 
     def heal(self, lab: Lab, memory: Memory) -> None:
@@ -51,3 +53,11 @@ class Blackhole(Fault):
         """No filter is left."""
         filters.each(self.nodes, lambda node: filters.verify_removed(lab, node, memory))
         return "no filter is left"
+
+    def _prefixes(self, lab: Lab) -> list[Network]:
+        if not is_node(self.target):
+            return [ip_network(self.target)]
+        found = [ip_network(address) for address in filters.addresses(lab, [self.target])]
+        if not found:
+            raise FaultError(f"node {self.target} has no address")
+        return found

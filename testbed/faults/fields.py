@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated, Any
+from ipaddress import ip_network
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from testbed.model.quantities import format_duration_us, parse_duration_us
-from testbed.model.words import Endpoint, Name
+from testbed.model.words import Endpoint, Name, check_name
 
 NodeName = Annotated[Name, Field(description="A node of the lab.")]
 NodeNames = Annotated[tuple[Name, ...], Field(min_length=1, description="Nodes of the lab.")]
@@ -48,16 +48,16 @@ def parse_per_second(value: object) -> float:
     return number
 
 
-def parse_prefix(value: object) -> IPv4Network | IPv6Network:
-    """An address, or a prefix such as ``10.1.0.0/16``."""
-    try:
-        return ip_network(str(value), strict=True)
-    except ValueError as error:
-        raise ValueError(f"{error}; write an address or a prefix, such as 10.1.2.3 or 10.1.0.0/16") from None
-
-
-def _format_prefix(value: Any) -> str:
-    return str(value.network_address) if value.prefixlen == value.max_prefixlen else str(value)
+def check_target(value: object) -> str:
+    """A node's name, an address, or a prefix such as ``10.1.0.0/16``."""
+    text = str(value)
+    if "." in text or ":" in text or "/" in text:
+        try:
+            ip_network(text, strict=True)
+        except ValueError as error:
+            raise ValueError(f"{error}; write a node, an address or a prefix such as 10.1.0.0/16") from None
+        return text
+    return check_name(text)
 
 
 def _format_per_second(value: float) -> str:
@@ -80,9 +80,12 @@ PerSecond = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?\s*/\s*s$", "examples": ["100/s"]}),
 ]
 """Number a second."""
-Prefix = Annotated[
-    IPv4Network | IPv6Network,
-    BeforeValidator(parse_prefix),
-    PlainSerializer(_format_prefix, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "examples": ["10.1.2.3", "10.1.0.0/16"]}),
+Target = Annotated[
+    str, BeforeValidator(check_target), WithJsonSchema({"type": "string", "examples": ["web", "10.1.2.3"]})
 ]
+"""A node (meaning its addresses), an address or a prefix."""
+
+
+def is_node(target: str) -> bool:
+    """Whether a ``Target`` is the name of a node."""
+    return not any(sign in target for sign in ".:/")

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from testbed.errors import Path, Problem, TestbedError
+from testbed.faults.fields import is_node
 from testbed.plan.types import Plan
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def named_nodes(fault: Fault) -> Iterator[tuple[Path, str]]:
     for number, group in enumerate(getattr(fault, "groups", None) or ()):
         for index, name in enumerate(group):
             yield ("groups", number, index), name
+    if (target := getattr(fault, "target", None)) and is_node(target):
+        yield ("target",), target
     for index, endpoint in enumerate(getattr(fault, "link", None) or ()):
         yield ("link", index), endpoint.partition(":")[0]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from testbed.errors import ApplyError
 from testbed.faults.base import FaultError, Memory
 from testbed.net import namespace
-from testbed.plan.types import Address
+from testbed.plan.types import Address, Network
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -166,10 +166,10 @@ def addresses(lab: Lab, nodes: Iterable[str]) -> list[Address]:
     ]
 
 
-def matches(direction: str, targets: Iterable[Address]) -> list[str]:
-    """nft expressions for packets whose ``saddr`` or ``daddr`` is one of ``targets``, one a family."""
-    found = []
+def matches(direction: str, targets: Iterable[Address | Network]) -> list[str]:
+    """nft expressions for packets whose ``saddr`` or ``daddr`` is among ``targets``, one a family."""
     targets = list(targets)
+    found = []
     for version, word in ((4, "ip"), (6, "ip6")):
         those = ", ".join(str(target) for target in targets if target.version == version)
         if those:
