@@ -1,0 +1,178 @@
+"""Watches over a lab's core and answers on the lab's wire socket.
+
+Run by ``engine.start`` as ``python -m testbed.net.wire.supervisor FOLDER READY HANG COMMAND...``: the lab's folder, a
+descriptor on which one line says that all is up or why not, seconds without an answer after which the core counts as
+hung, and the core's command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import TestbedError
+from testbed.net import namespace
+from testbed.net.wire import state
+from testbed.net.wire.child import PRIORITY
+from testbed.net.wire.keeper import HEARTBEAT, Keeper
+from testbed.net.wire.links import Carried
+from testbed.net.wire.process import in_real_time
+from testbed.net.wire.protocol import DIRECTIONS
+from testbed.net.wire.service import Service
+from testbed.net.wire.state import WireLink
+
+
+class Supervisor:
+    """What clients can ask. Requests, heartbeats and restarts come one after another, in one thread."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def answer(self, request: dict[str, Any]) -> Any:
+        """Do what a client asks; TestbedError says what was wrong with it."""
+        actions: dict[str, Callable[..., Any]] = {
+            "status": self.status,
+            "links": self.links,
+            "change": self.change,
+            "set_up": self.set_up,
+            "add": self.add,
+            "remove": self.remove,
+            "statistics": self.statistics,
+        }
+        words = dict(request)
+        action = actions.get(str(words.pop("do", "")))
+        if action is None:
+            raise TestbedError(f"unknown request {request.get('do')!r}", remedy=f"one of {', '.join(actions)}")
+        try:
+            return action(**words)
+        except TypeError as error:
+            raise TestbedError(f"wrong arguments for {request['do']}: {error}") from error
+
+    def _link(self, name: str) -> WireLink:
+        links = self._keeper.state.links
+        if not isinstance(name, str) or name not in links:
+            names = ", ".join(list(links)[:10]) or "none"
+            raise TestbedError(f"the wire carries no link {name!r}", remedy=f"its links: {names}")
+        return links[name]
+
+    def status(self) -> dict[str, Any]:
+        """The core and how it is."""
+        keeper = self._keeper
+        return {
+            "supervisor": os.getpid(),
+            "pid": keeper.child.pid if keeper.child else None,
+            "core": keeper.core,
+            "real_time": bool(keeper.child and keeper.child.real_time),
+            "starts": keeper.state.generation,
+            "closed": keeper.problems,
+        }
+
+    def links(self) -> dict[str, Any]:
+        """All links as they are."""
+        return {name: _plain(link) for name, link in self._keeper.state.links.items()}
+
+    def change(self, link: str, forward: object = None, backward: object = None) -> dict[str, Any]:
+        """Change some properties of one direction or both."""
+        old = new = self._link(link)
+        for direction, change in (("forward", forward), ("backward", backward)):
+            if change is None:
+                continue
+            if not isinstance(change, dict):
+                raise TestbedError(f"{direction} must be an object of properties")
+            new = new.with_settings(direction, old.settings(direction).changed(change))
+
+        def work(carried: Carried, number: int) -> None:
+            for direction in DIRECTIONS:
+                if new.settings(direction) != old.settings(direction):
+                    carried.change(number, direction, old.settings(direction), new.settings(direction))
+
+        self._keeper.update(new, work)
+        return _plain(new)
+
+    def set_up(self, link: str, up: bool) -> dict[str, Any]:
+        """Plug or pull the cable."""
+        old = self._link(link)
+        if not isinstance(up, bool):
+            raise TestbedError("up must be true or false")
+        new = replace(old, up=up)
+        self._keeper.update(new, lambda carried, number: carried.set_up(number, old, up))
+        return _plain(new)
+
+    def add(self, link: object) -> dict[str, Any]:
+        """Carry another link, or one of the same name anew."""
+        if not isinstance(link, dict):
+            raise TestbedError("link must be an object")
+        try:
+            new = state.link_of(link)
+        except (TypeError, KeyError, ValueError) as error:
+            raise TestbedError(f"this is no link: {error}") from error
+        if new.name in self._keeper.state.links:
+            self._keeper.remove(new.name)
+        self._keeper.add(new)
+        return _plain(new)
+
+    def remove(self, link: str) -> None:
+        """Carry a link no more."""
+        self._keeper.remove(self._link(link).name)
+
+    def statistics(self, link: str | None = None) -> dict[str, Any]:
+        """Counters of all links, or of one."""
+        names = list(self._keeper.state.links) if link is None else [self._link(link).name]
+        self._keeper.heartbeat()
+        return {name: self._keeper.statistics(name) for name in names}
+
+
+def _plain(link: WireLink) -> dict[str, Any]:
+    return {"up": link.up, **{direction: link.settings(direction).plain() for direction in DIRECTIONS}}
+
+
+def serve(keeper: Keeper, selector: selectors.BaseSelector) -> None:
+    """Answer clients and watch the core until the lab's folder is gone. Each key's ``data`` is what to call."""
+    due = time.monotonic() + HEARTBEAT
+    while keeper.folder.exists():
+        for key, mask in selector.select(max(0.0, due - time.monotonic())):
+            key.data(mask)
+        if keeper.unsaved:
+            keeper.save()
+        if time.monotonic() >= due:
+            keeper.heartbeat()
+            due = time.monotonic() + HEARTBEAT
+
+
+def main(arguments: list[str]) -> None:
+    """Become a process of its own, start the core, tell ``engine.start``, serve."""
+    folder, ready, hang, *command = arguments
+    if os.fork():
+        os._exit(0)  # whoever started us need not wait for us
+    namespace.unshare()  # an empty one: nothing here has an interface or a route of the host
+    in_real_time(PRIORITY + 1)  # idle nearly always, and able to end a core that takes a whole processor
+    selector = selectors.DefaultSelector()
+    try:
+        keeper = Keeper(Path(folder), float(hang), command, selector)
+        keeper.first_launch()
+        Service(keeper.folder / state.SOCKET, Supervisor(keeper).answer, selector)
+        word: dict[str, Any] = {"pid": os.getpid()}
+    except (TestbedError, OSError) as error:
+        word = {"error": str(error)}
+    os.write(int(ready), json.dumps(word).encode() + b"\n")
+    os.close(int(ready))
+    if "error" in word:
+        return
+    try:
+        serve(keeper, selector)
+    except BaseException:
+        traceback.print_exc()
+        keeper.event("wire-supervisor-failed", reason=traceback.format_exc(limit=-2))
+        raise
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,36 @@
+"""Fixtures for the wire: both cores, and networks that are down again when a test ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # for bench.wire_world
+
+from wire_traffic import MakeWorld, core_command
+
+from bench.wire_world import World
+
+
+@pytest.fixture(params=["c", "python"])
+def core(request: pytest.FixtureRequest) -> str:
+    """Each core in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def make_world(core: str) -> Iterator[MakeWorld]:
+    """Makes networks carried by ``core``."""
+    command = core_command(core)
+    with ExitStack() as stack:
+
+        def make(topology: dict[str, Any], **options: Any) -> World:
+            return stack.enter_context(World(topology, **{"command": command, **options}))
+
+        yield make

@@ -1,0 +1,256 @@
+"""Death, hang, restart, and the end of the wire."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from wire_traffic import (
+    MakeWorld,
+    Stream,
+    addresses_and_routes,
+    events,
+    has_carrier,
+    link_name,
+    reaches,
+    round_trips,
+    wait_for,
+)
+
+from bench.wire_world import World, pair, star
+from testbed.errors import ApplyError, TestbedError, WaitTimeout
+from testbed.lab import ownership
+from testbed.net.wire import engine, native
+from testbed.net.wire.control import Wire
+from testbed.net.wire.state import TapEnd, WireLink
+from testbed.runtime.base import start_time
+
+pytestmark = pytest.mark.root
+
+
+def core_pid(world: World) -> int:
+    """The core's process id."""
+    with world.wire() as wire:
+        pid = wire.status().pid
+    assert pid is not None
+    return pid
+
+
+def test_killed_core_is_replaced(make_world: MakeWorld) -> None:
+    """kill -9 under traffic: another core carries the links with their live values, in order, with addresses and
+    routes as they were; death and restart are events."""
+    world = make_world(pair(delay="10ms"))
+    name = link_name(world)
+    kept = {node: addresses_and_routes(world, node) for node in "ab"}
+    with world.wire() as wire, Stream(world) as stream:
+        wire.change(name, forward={"delay_us": 30_000}, backward={"jitter_us": 2000})
+        live = wire.links()
+        old = core_pid(world)
+        stream.send(range(200), pause=0.001)
+        os.kill(old, signal.SIGKILL)
+        stream.send(range(200, 400), pause=0.001)
+        wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+        assert wire.links() == live
+        status = wire.status()
+        assert status.pid not in (old, None)
+        assert status.starts == 2
+        wait_for("the link", lambda: reaches(world))
+        stream.send(range(1000, 1100), pause=0.001)
+        numbers = [arrival.number for arrival in stream.receive(10**6, timeout=2)]
+        assert numbers == sorted(set(numbers))
+        assert numbers[-100:] == list(range(1000, 1100))
+        counters = wire.statistics()[name]["forward"].counters
+        assert counters.in_flight == 0
+    assert {node: addresses_and_routes(world, node) for node in "ab"} == kept
+    times = round_trips(world)
+    assert 38 - 0.2 <= times[len(times) // 2] < 75
+    (died,), (restarted,) = events(world, "wire-died"), events(world, "wire-restarted")
+    assert died["pid"] == old
+    assert "SIGKILL" in died["how"]
+    assert died["t"] <= restarted["t"]
+    assert restarted["seconds"] == pytest.approx(restarted["t"] - died["t"], abs=0.5)
+    assert died["node"] == ""
+    assert died["wall"] > 1e9
+
+
+def test_link_fails_closed(make_world: MakeWorld) -> None:
+    """Without a core there is no carrier and nothing passes; with the next one there is."""
+    world = make_world(pair(delay="1ms"))
+    assert has_carrier(world, "a")
+    pid = core_pid(world)
+    os.kill(world.supervisor, signal.SIGSTOP)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        wait_for("the loss of the carrier", lambda: not has_carrier(world, "a") and not has_carrier(world, "b"))
+        assert not reaches(world)
+    finally:
+        os.kill(world.supervisor, signal.SIGCONT)
+    wait_for("the link", lambda: reaches(world))
+    assert has_carrier(world, "a")
+
+
+def test_hanging_core_is_replaced(make_world: MakeWorld) -> None:
+    """A core that is stopped for longer than it may be is taken for hung: ended, replaced, and an event."""
+    world = make_world(pair(delay="1ms"), hang=0.3)
+    old = core_pid(world)
+    os.kill(old, signal.SIGSTOP)
+    wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+    (hung,) = events(world, "wire-hung")
+    assert hung["pid"] == old
+    assert not Path(f"/proc/{old}").exists()
+    assert core_pid(world) != old
+    wait_for("the link", lambda: reaches(world))
+
+
+def test_short_stop_loses_nothing(make_world: MakeWorld) -> None:
+    """A core that is stopped for a moment is late, but drops nothing and is not replaced."""
+    world = make_world(pair(delay="1ms"), hang=60)
+    pid = core_pid(world)
+    with Stream(world) as stream:
+        os.kill(pid, signal.SIGSTOP)
+        stream.send(range(1000))
+        os.kill(pid, signal.SIGCONT)
+        assert [arrival.number for arrival in stream.receive(1000)] == list(range(1000))
+    assert core_pid(world) == pid
+
+
+def test_change_while_the_core_hangs(make_world: MakeWorld) -> None:
+    """A change asked of a core that hangs is in force once it has been replaced, and is answered then."""
+    world = make_world(pair(delay="1ms"), hang=0.3)
+    with world.wire() as wire:
+        os.kill(core_pid(world), signal.SIGSTOP)
+        assert wire.change(link_name(world), forward={"delay_us": 30_000}).forward.delay_us == 30_000
+        wait_for("the link", lambda: reaches(world))
+    times = round_trips(world)
+    assert times[0] >= 31 - 0.2
+
+
+def test_cut_link_stays_cut_through_a_restart(make_world: MakeWorld) -> None:
+    """A link that is down is down in the next core too."""
+    world = make_world(pair(delay="1ms"))
+    with world.wire() as wire:
+        wire.set_up(link_name(world), False)
+        os.kill(core_pid(world), signal.SIGKILL)
+        wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+        assert not reaches(world)
+        assert not has_carrier(world, "b")
+        wire.set_up(link_name(world), True)
+        wait_for("the link", lambda: reaches(world))
+
+
+def test_dying_again_and_again(make_world: MakeWorld) -> None:
+    """Six deaths in a row, and the wire still comes back; they are all in the events."""
+    world = make_world(star(3, delay="1ms"))
+    for count in range(1, 7):
+        os.kill(core_pid(world), signal.SIGKILL)
+        wait_for("the restart", lambda count=count: len(events(world, "wire-restarted")) == count)
+    wait_for("the link", lambda: reaches(world, "h1", "h3"))
+    assert len(events(world, "wire-died")) == 6
+
+
+def test_namespace_that_is_gone(make_world: MakeWorld) -> None:
+    """After a restart a link without one of its nodes is closed, with the reason; the others are carried."""
+    world = make_world(star(2, delay="1ms"))
+    ownership.namespace.remove(world.path("h1"))
+    os.kill(core_pid(world), signal.SIGKILL)
+    wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+    with world.wire() as wire:
+        status = wire.status()
+        assert list(status.closed) == [world.plan.links[0].name]
+        wire.change(world.plan.links[0].name, forward={"delay_us": 5})
+    wait_for("the other link", lambda: reaches(world, "h2", "core"))
+    assert events(world, "wire-link-closed")[0]["link"] == world.plan.links[0].name
+
+
+def test_killed_supervisor_takes_the_core_along(make_world: MakeWorld) -> None:
+    """Without its supervisor a core ends, the links are closed, and clients are told. A new start revives them with
+    the values that they had."""
+    world = make_world(pair(delay="1ms"))
+    with world.wire() as wire:
+        wire.change(link_name(world), forward={"delay_us": 20_000})
+        wait_for("the state on disk", lambda: "20000" in (world.folder / "wire.json").read_text())
+    pid = core_pid(world)
+    os.kill(world.supervisor, signal.SIGKILL)
+    wait_for("the core's end", lambda: start_time(pid) is None)
+    assert not has_carrier(world, "a")
+    with pytest.raises(TestbedError, match=r"no answer.*\n.*supervisor was killed"):
+        world.wire()
+    world.supervisor = engine.revive(world.folder)
+    wait_for("the link", lambda: reaches(world))
+    assert round_trips(world, 5)[0] >= 21 - 0.2
+
+
+def test_everything_ends_with_the_lab(make_world: MakeWorld) -> None:
+    """All its processes carry the lab's mark, so clean-up finds them; nothing restarts what it ends."""
+    world = make_world(pair(delay="1ms"))
+    found = ownership.processes(world.id)
+    assert {world.supervisor, core_pid(world)} <= set(found)
+    world.down()
+    assert not ownership.processes(world.id)
+    assert start_time(world.supervisor) is None
+
+
+def test_nothing_of_the_host_is_in_reach(make_world: MakeWorld) -> None:
+    """Supervisor and core run in a network namespace with nothing but a dead loopback."""
+    world = make_world(pair(delay="1ms"))
+    for pid in (world.supervisor, core_pid(world)):
+        assert os.stat(f"/proc/{pid}/ns/net").st_ino != os.stat("/proc/self/ns/net").st_ino
+        lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+        assert [line.split(":")[0].strip() for line in lines] == ["lo"]
+        assert Path(f"/proc/{pid}/net/route").read_text().count("\n") <= 1
+
+
+def test_start_without_taps_fails_clearly(core: str, tmp_path: Path) -> None:
+    """What cannot be opened is named, and nothing is left running."""
+    link = WireLink("x--y", TapEnd("/run/netns/tb-nowhere-x", "eth0"), TapEnd("/run/netns/tb-nowhere-y", "eth0"))
+    with pytest.raises(ApplyError, match="link x--y: cannot enter /run/netns/tb-nowhere-x: No such file"):
+        engine.start(tmp_path, "0badcafe", [link])
+    wait_for("the end of it", lambda: not ownership.processes("0badcafe"))
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/nonexistent", "/bin/cat"])
+def test_core_that_cannot_run(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Where the program does not work, the core in Python takes over, and an event says so."""
+    world = make_world(pair(delay="1ms"), command=[program])
+    with world.wire() as wire:
+        assert wire.status().core == "python"
+    assert events(world, "wire-core-unusable")[0]["command"] == program
+    assert reaches(world)
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a compiler there is the core in Python; a program that has been compiled is used without one."""
+    monkeypatch.setattr(native, "_FOLDERS", (tmp_path,))
+    monkeypatch.setattr(native, "_COMPILERS", ())
+    assert native.command() == native.PYTHON
+    monkeypatch.undo()
+    monkeypatch.setattr(native, "_FOLDERS", (tmp_path,))
+    (program,) = native.command()
+    assert Path(program).parent == tmp_path
+    monkeypatch.setattr(native, "_COMPILERS", ())
+    assert native.command() == (program,)
+
+
+def test_wait_for_a_stopped_supervisor(make_world: MakeWorld) -> None:
+    """A client does not wait for ever."""
+    world = make_world(pair(delay="1ms"))
+    os.kill(world.supervisor, signal.SIGSTOP)
+    try:
+        with Wire(world.folder, timeout=0.2) as wire, pytest.raises(WaitTimeout, match="the answer to 'status'"):
+            wire.status()
+    finally:
+        os.kill(world.supervisor, signal.SIGCONT)
+    with world.wire() as wire:
+        assert wire.status().pid
+
+
+def test_events_are_lines_of_json(make_world: MakeWorld) -> None:
+    """The wire writes events as the lab does."""
+    world = make_world(pair(delay="1ms"))
+    lines = (world.folder / "events.jsonl").read_text().splitlines()
+    started = json.loads(lines[0])
+    assert started["kind"] == "wire-started"
+    assert {"t", "wall", "node", "pid", "core", "real_time", "links"} <= set(started)
