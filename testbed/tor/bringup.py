@@ -25,7 +25,7 @@ from testbed.tor.control import ControlError
 from testbed.tor.directory import Directory, has_consensus, read_directory
 from testbed.tor.keys import relay_files, relay_key
 from testbed.tor.node import TorNode, blame, check_alive, make_node, prepare, rewrite, start, stop, stuck
-from testbed.tor.readiness import BOOTSTRAPPED, ENOUGH_DIRECTORY, Nudge, await_condition
+from testbed.tor.readiness import BOOTSTRAPPED, ENOUGH_DIRECTORY, Nudge, await_condition, watch
 from testbed.tor.spec import TorSpec
 from testbed.tor.timeperiod import choose_interval
 
@@ -75,6 +75,7 @@ class BringUp:
         self._lab, self._spec, self._progress = lab, spec, progress
         self._timing = timing or Timing()
         self._vote_at = vote_at
+        self._watched: list[str] = []
 
     def run(self) -> Directory:
         """Bring the network up; the directory that its clients use.
@@ -198,6 +199,7 @@ class BringUp:
         total = len(self.authorities)
         lead = self._timing.vote_lead_alone if total == 1 else self._timing.vote_lead
         due = self._vote(lead)
+        self._watched = [node.name for node in self.relays if watch(node)]  # now, while they have little else to do
         late = list(self.authorities)
         while late := [node for node in late if not has_consensus(node.require())]:
             self._progress.update("consensus", total - len(late), total)
@@ -240,6 +242,7 @@ class BringUp:
                 progress=self._progress,
                 alive=self.nodes,
                 nudges=[*nudges, *network_again],
+                watched=self._watched,
             )
 
     def _check(self, begun: float, limit: float, awaited: str, late: Sequence[TorNode]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.progress import Progress
-from testbed.tor.control import Control, await_any
+from testbed.tor.control import await_any
 from testbed.tor.node import TorNode, check_alive, stuck
 
 _TICK = 0.05
+_PATIENCE = 3.0
+"""Seconds for which events alone are relied on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +54,24 @@ def await_condition(
     progress: Progress,
     alive: Sequence[TorNode],
     nudges: Sequence[Nudge] = (),
+    watched: Collection[str] = (),
 ) -> None:
     """Wait until ``condition`` holds for each of ``nodes``, telling ``progress`` how many there are.
 
-    ``alive`` are the nodes whose end is an error meanwhile. ApplyError when one ends, WaitTimeout after ``limit``
-    seconds, naming those that are missing.
+    ``alive`` are the nodes whose end is an error meanwhile; ``watched`` those on which ``watch`` was called before the
+    condition could hold, which need not be asked. ApplyError when one ends, WaitTimeout after ``limit`` seconds, naming
+    those that are missing.
     """
     begun = time.monotonic()
     pending = dict.fromkeys(node.name for node in nodes)
     by_name = {node.name: node for node in nodes}
-    watched: set[str] = set()
+    heard = set(watched)
     due: Iterator[Nudge] = iter(sorted(nudges, key=lambda nudge: nudge[0]))
     nudge = next(due, None)
     while True:
-        for name in [name for name in pending if name not in watched and by_name[name].connected()]:
-            watched.add(name)
-            if _watch(by_name[name].require(), condition):
+        for name in [name for name in pending if name not in heard and watch(by_name[name])]:
+            heard.add(name)
+            if condition.holds(by_name[name].require().getinfo(condition.key)):
                 del pending[name]
         progress.update(stage, len(nodes) - len(pending), len(nodes))
         if not pending:
@@ -80,13 +84,17 @@ def await_condition(
         while nudge is not None and nudge[0] <= elapsed:
             for node in left:
                 nudge[1](node)
+                if nudge[0] >= _PATIENCE:
+                    heard.discard(node.name)  # ask it, should its event have been lost
             nudge = next(due, None)
-        for control in await_any([node.require() for node in left if node.name in watched], _TICK):
+        for control in await_any([node.require() for node in left if node.name in heard], _TICK):
             if any(condition.told_by(event) for event in control.drain()):
                 pending.pop(control.node, None)
 
 
-def _watch(control: Control, condition: Condition) -> bool:
-    """Ask for status events, and whether the condition holds already."""
-    control.subscribe("STATUS_CLIENT")
-    return condition.holds(control.getinfo(condition.key))
+def watch(node: TorNode) -> bool:
+    """Have a tor tell of its state from now on; False while it does not listen yet."""
+    if not node.connected():
+        return False
+    node.require().subscribe("STATUS_CLIENT")
+    return True
