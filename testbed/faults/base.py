@@ -24,6 +24,10 @@ Memory = dict[str, Any]
 """What a fault must know to undo itself; plain JSON. Its key ``id`` is the fault's own name in the lab."""
 
 
+TIMING = frozenset({"fault", "at", "for", "every", "times", "when", "random"})
+"""What a timeline says of a fault beside its settings."""
+
+
 class FaultError(TestbedError):
     """A fault that did not take, or could not be undone."""
 
@@ -53,6 +57,7 @@ class Fault(BaseModel, ABC):
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         """Register the subclass."""
         if cls.kind:
+            assert cls.combines or not TIMING & set(cls.model_fields), "a timeline has keys of that name"
             Fault._known[cls.kind] = cls
 
     def check(self, plan: Plan) -> Iterator[Problem]:

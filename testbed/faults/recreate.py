@@ -10,7 +10,6 @@ from testbed.faults.journal import Journal
 from testbed.faults.references import named_nodes
 from testbed.faults.tools import programs
 from testbed.lab import links
-from testbed.net import build
 from testbed.runtime.container import ContainerRuntime
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Recreate(Fault):
         assert isinstance(runtime, ContainerRuntime)
         runtime.remove_node(place)
         pids = runtime.create([place])
-        build.rewire(lab.plan, lab.node(self.node), lab.namespace, pids[self.node])
+        links.rewire(lab, self.node, pids[self.node])
         programs.start_again(lab, self.node, memory["names"])
 
     def verify(self, lab: Lab, memory: Memory) -> str:

@@ -14,8 +14,8 @@ class SlowRequests(Flood):
     """Each connection sends a header line at every interval and never the last one, as the tool slowloris does."""
 
     kind: ClassVar[str] = "slow-requests"
-    every: Annotated[Duration, Field(ge=1000, description="Time between two header lines.")] = 1_000_000
+    interval: Annotated[Duration, Field(ge=1000, description="Time between two header lines.")] = 1_000_000
 
-    def interval(self) -> float:
+    def seconds_between(self) -> float:
         """As given."""
-        return self.every / 1e6
+        return self.interval / 1e6

@@ -20,6 +20,9 @@ def expand(topology: Topology) -> tuple[Plan, list[Problem]]:
             subsystem.expand(spec, topology, build)
     _add_plain_links(topology, build)
     plan = build.build()
+    for name, subsystem in subsystems().items():
+        if name in topology.sections and (check := getattr(subsystem, "check_plan", None)) is not None:
+            build.problems.extend(check(topology.sections[name], plan))
     return plan, list(dict.fromkeys(build.problems))
 
 

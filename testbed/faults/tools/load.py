@@ -37,7 +37,7 @@ class Flood(Fault):
         Duration, Field(ge=100_000, le=3_600_000_000, description="After this it ends, at most 1h.")
     ] = 10_000_000
 
-    def interval(self) -> float:
+    def seconds_between(self) -> float:
         """Seconds between two header lines of a request that never ends; 0: nothing is sent."""
         return 0.0
 
@@ -49,7 +49,7 @@ class Flood(Fault):
             "count": self.count,
             "rate": self.rate,
             "seconds": self.duration / 1e6,
-            "interval": self.interval(),
+            "interval": self.seconds_between(),
         }
         for node in self.nodes:
             helpers.start(lab, memory, "flood", job, node=node)

@@ -1,0 +1,226 @@
+"""Running a schedule of faults in a lab: one thread, all times recorded, everything healed at the end."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from testbed.errors import TestbedError, WaitTimeout
+from testbed.faults.base import FaultBusy, make_fault
+from testbed.faults.faults import own_faults
+from testbed.faults.journal import Entry
+from testbed.faults.timeline import Condition, Planned, parse, schedule, timeline_text
+from testbed.faults.tools.events import Tail
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+
+_LOOK = 0.02
+"""Seconds between two looks at the lab's events while something waits for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of one fault of the schedule; times in seconds from the timeline's start."""
+
+    planned: Planned
+    due: float
+    injected: float | None
+    """When it had taken; None: it was left out, since another fault was in its way."""
+    healed: float | None = None
+
+
+class Timeline:
+    """The faults of a schedule. It begins with ``start``, ``run`` or ``with``, and heals what it did when it ends.
+
+    Faults without an end hold until ``stop``.
+    """
+
+    def __init__(self, lab: Lab, planned: Sequence[Planned]) -> None:
+        self.planned = list(planned)
+        self.done: list[Done] = []
+        self._lab = lab
+        self._faults = own_faults(lab)
+        self._stopping = threading.Event()
+        self._idle = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    @classmethod
+    def of(cls, lab: Lab) -> Timeline:
+        """That of the lab's topology, drawn by its seed."""
+        entries, _ = parse(lab.plan.sections["timeline"]["entries"])
+        return cls(lab, schedule(entries, lab.plan.seed))
+
+    def text(self) -> str:
+        """The schedule as a ``timeline:`` that reproduces it."""
+        return timeline_text(self.planned)
+
+    def start(self) -> None:
+        """Begin, and return at once. TestbedError if it runs already."""
+        if self._thread is not None:
+            raise TestbedError("the timeline runs already", remedy="stop it first")
+        self.done, self._failure = [], None
+        self._stopping.clear()
+        self._idle.clear()
+        self._thread = threading.Thread(target=self._work, name="timeline", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until every fault was injected and those with an end are healed; raises what went wrong meanwhile.
+
+        WaitTimeout says what is still to come.
+        """
+        if not self._idle.wait(timeout):
+            done = len(self.done)
+            raise WaitTimeout("the timeline", timeout or 0, f"{done} of {len(self.planned)} faults have been injected")
+        if self._failure:
+            self.stop()
+
+    def stop(self) -> None:
+        """End now, and heal everything; raises what went wrong. Nothing happens if it does not run."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping.set()
+        thread.join()
+        if self._failure:
+            raise self._failure
+
+    def run(self, timeout: float | None = None) -> list[Done]:
+        """From the beginning to the end."""
+        with self:
+            self.wait(timeout)
+        return self.done
+
+    def __enter__(self) -> Timeline:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _work(self) -> None:
+        run = _Run(self, time.monotonic())
+        self._lab.event("timeline", phase="start", faults=len(self.planned))
+        try:
+            run.everything()
+            self._idle.set()
+            self._stopping.wait()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            try:
+                run.heal_rest()
+            except BaseException as error:
+                self._failure = self._failure or error
+            self._lab.event("timeline", phase="end", injected=len(self.done), failed=str(self._failure or ""))
+            self._idle.set()
+
+
+@dataclass(order=True, slots=True)
+class _Step:
+    """Something to do at a time: inject ``planned``, or heal what is number ``heals`` of those done."""
+
+    due: float
+    order: int
+    planned: Planned | None = None
+    heals: int | None = None
+
+
+class _Run:
+    """One run of a timeline, inside its thread."""
+
+    def __init__(self, timeline: Timeline, start: float) -> None:
+        self._timeline = timeline
+        self._lab, self._faults = timeline._lab, timeline._faults
+        self._start = start
+        self._entries: dict[int, Entry] = {}
+        self._steps: list[_Step] = []
+        self._waiting = [planned for planned in timeline.planned if planned.when]
+        self._events = Tail(self._lab.folder)
+        self._order = 0
+        for planned in timeline.planned:
+            if not planned.when:
+                self._push(planned.at_us / 1e6, planned=planned)
+
+    def everything(self) -> None:
+        """Until nothing is left to be done, or the timeline is stopped."""
+        while self._steps or self._waiting:
+            now = self._now()
+            if self._steps and self._steps[0].due <= now:
+                self._do(heapq.heappop(self._steps))
+                continue
+            pause = self._steps[0].due - now if self._steps else _LOOK
+            if self._waiting:
+                pause = min(pause, _LOOK)
+                self._look()
+            if self._timeline._stopping.wait(pause):
+                return
+
+    def heal_rest(self) -> None:
+        """Heal what still holds, the last first. The first error is raised once all have been tried."""
+        failure: Exception | None = None
+        for number in sorted(self._entries, reverse=True):
+            try:
+                self._heal(number)
+            except Exception as error:  # the others must be healed as well
+                failure = failure or error
+        if failure:
+            raise failure
+
+    def _do(self, step: _Step) -> None:
+        if step.heals is not None:
+            self._heal(step.heals)
+        elif step.planned is not None:
+            self._inject(step.planned, step.due)
+
+    def _inject(self, planned: Planned, due: float) -> None:
+        fault = make_fault(planned.fault, planned.settings)
+        done = self._timeline.done
+        try:
+            entry = self._faults.inject(fault)
+        except FaultBusy as error:
+            if not planned.drawn:
+                raise
+            self._lab.event("timeline", fault.subject(), phase="left-out", fault=planned.fault, message=str(error))
+            done.append(Done(planned, due, None))
+            return
+        now = self._now()
+        number = len(done)
+        done.append(Done(planned, due, now, now if fault.momentary else None))
+        self._lab.event("timeline", fault.subject(), phase="injected", fault=entry.id, due=due, taken=now)
+        if fault.momentary:
+            return
+        self._entries[number] = entry
+        if planned.hold_us is not None:
+            self._push(now + planned.hold_us / 1e6, heals=number)
+
+    def _heal(self, number: int) -> None:
+        entry = self._entries.pop(number)
+        self._faults.heal(entry)
+        done = self._timeline.done
+        before = done[number]
+        done[number] = Done(before.planned, before.due, before.injected, self._now())
+
+    def _look(self) -> None:
+        """Whether an event that something waits for has come."""
+        for event in self._events.new():
+            for planned in [one for one in self._waiting if one.when and _matches(one.when, event)]:
+                self._waiting.remove(planned)
+                self._push(event["t"] - self._start + planned.at_us / 1e6, planned=planned)
+
+    def _push(self, due: float, *, planned: Planned | None = None, heals: int | None = None) -> None:
+        self._order += 1
+        heapq.heappush(self._steps, _Step(due, self._order, planned, heals))
+
+    def _now(self) -> float:
+        return time.monotonic() - self._start
+
+
+def _matches(condition: Condition, event: dict[str, object]) -> bool:
+    return event["kind"] == condition.event and condition.node in (None, event["node"])
