@@ -17,6 +17,8 @@ queue until it is full for good (Linux commit f8d4bc455047).
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections import defaultdict
 from collections.abc import Collection
@@ -140,12 +142,17 @@ Held = dict[int, qdisc.Qdisc]
 
 
 def read(netlink: Netlink) -> dict[int, Held]:
-    """What every interface of the socket's namespace has, by interface index."""
+    """What every interface of the socket's namespace has, by interface index; empty for those that are not named."""
     found: dict[int, Held] = defaultdict(dict)
     for item in qdisc.dump(netlink):
         if item.handle:
             found[item.index][item.handle] = item
     return found
+
+
+def read_one(netlink: Netlink, index: int) -> Held:
+    """What one interface has."""
+    return {item.handle: item for item in qdisc.dump(netlink, index) if item.handle}
 
 
 def impair(netlink: Netlink, where: str, index: int, ifname: str, impairment: Impairment, mtu: int) -> None:
@@ -155,7 +162,7 @@ def impair(netlink: Netlink, where: str, index: int, ifname: str, impairment: Im
     whose queue (at most 50 ms) is let go first. A queueing discipline of somebody else is left alone: ApplyError.
     """
     wanted = settings(impairment, mtu)
-    held = read(netlink)[index]
+    held = read_one(netlink, index)
     root = _our_root(where, ifname, held)
     if root is not None and IMPAIR in held:
         # A shorter limit would refuse new packets until the longer queue of before is gone.
@@ -168,12 +175,12 @@ def impair(netlink: Netlink, where: str, index: int, ifname: str, impairment: Im
         one_frame = (mtu + _HEADER_ROOM) / qdisc.decode_tbf(root.options).rate
         _wait_until_empty(netlink, where, index, ifname, _DRAIN_SECONDS + one_frame)
     netlink.apply(where, requests(index, ifname, wanted, held))
-    verify(where, read(netlink)[index], ifname, impairment, mtu)
+    verify(where, read_one(netlink, index), ifname, impairment, mtu)
 
 
 def remove(netlink: Netlink, where: str, index: int, ifname: str) -> None:
     """Take our queueing disciplines off an interface once the packets in them have passed. Others are left alone."""
-    held = read(netlink)[index]
+    held = read_one(netlink, index)
     root = next((item for item in held.values() if item.parent == qdisc.ROOT), None)
     if root is None or (root.handle, root.kind) != (SPLIT, "tbf"):
         return
@@ -204,7 +211,7 @@ def _our_root(where: str, ifname: str, held: Held) -> qdisc.Qdisc | None:
 def _wait_until_empty(netlink: Netlink, where: str, index: int, ifname: str, seconds: float) -> None:
     """The kernel tells nobody when a queue is empty, so it is looked at every millisecond."""
     deadline = time.monotonic() + seconds
-    while queued := read(netlink)[index][SPLIT].queued:
+    while queued := read_one(netlink, index)[SPLIT].queued:
         if time.monotonic() > deadline:
             raise WaitTimeout(f"the queue of {ifname} to be empty", seconds, f"{queued} packets in it", where=where)
         time.sleep(0.001)
@@ -251,8 +258,11 @@ def kernel_lack() -> str:
 
     try:
         namespace.in_thread(attempt)
-    except (OSError, TestbedError) as error:
-        return error.what if isinstance(error, TestbedError) else str(error)
+    except TestbedError as error:
+        absent = error.what.endswith(os.strerror(errno.ENOENT))
+        return "this kernel has no netem (sch_netem)" if absent else error.what
+    except OSError as error:
+        return str(error)
     return ""
 
 

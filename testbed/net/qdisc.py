@@ -7,6 +7,7 @@ loss models, and send the rate of netem twice (linux/pkt_sched.h has the structu
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ ROOT = 0xFFFFFFFF
 _GETQDISC = 38
 _TCA_KIND, _TCA_OPTIONS, _TCA_STATS2, _STATS_QUEUE = 1, 2, 7, 3
 _ATTRIBUTE = struct.Struct("=HH")
+_INDEX = struct.Struct("=4xi")  # the beginning of struct tcmsg
 
 _TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
 _RATE = struct.Struct("=BBHhHI")  # struct tc_ratespec
@@ -148,9 +150,11 @@ def _attribute(kind: int, payload: bytes) -> bytes:
     return _ATTRIBUTE.pack(length, kind) + payload + bytes(-length % 4)
 
 
-def dump(netlink: Netlink) -> list[Qdisc]:
-    """Every queueing discipline in the socket's namespace."""
-    return [decode(data) for data in netlink.dump(_GETQDISC, bytes(20))]
+def dump(netlink: Netlink, index: int | None = None) -> Iterator[Qdisc]:
+    """Every queueing discipline in the socket's namespace, or of one interface: the kernel gives all of them."""
+    for data in netlink.dump(_GETQDISC, bytes(20)):
+        if index is None or _INDEX.unpack_from(data)[0] == index:
+            yield decode(data)
 
 
 def decode(data: bytes) -> Qdisc:

@@ -50,7 +50,7 @@ def impair(link: ImpairedLink, impairment: Impairment) -> None:
 def verify(link: ImpairedLink, impairment: Impairment) -> None:
     at_a(
         link,
-        lambda netlink, index: netem.verify("node a", netem.read(netlink)[index], IFNAME, impairment, 1500),
+        lambda netlink, index: netem.verify("node a", netem.read_one(netlink, index), IFNAME, impairment, 1500),
     )
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from machine import PROJECT, Outcome
 
-LINKS = PROJECT / "tests" / "links"
-_PURE = {"test_netem_settings.py"}
+TESTS = PROJECT / "tests"
+FILES = ("links/test_link_*.py", "links/test_netem_kernel.py")
+"""Files whose tests run inside: those that another kernel makes a difference to."""
 ENVIRONMENT = {"LINK_ENGINES": "netem", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
@@ -27,7 +28,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """How all that ran inside ended, by ``file::function``."""
+    """How all that ran inside ended, by ``folder/file::function``."""
 
     machine: str
     outcome: Outcome
@@ -47,11 +48,11 @@ class Report:
 
 
 def kernel_tests() -> list[str]:
-    """``file::function`` of every test of links that needs a kernel, without importing anything."""
+    """``folder/file::function`` of every test that is to run inside, without importing anything."""
     return [
-        f"{path.name}::{item.name}"
-        for path in sorted(LINKS.glob("test_*.py"))
-        if path.name not in _PURE
+        f"{path.relative_to(TESTS)}::{item.name}"
+        for pattern in FILES
+        for path in sorted(TESTS.glob(pattern))
         for item in ast.parse(path.read_text()).body
         if isinstance(item, ast.FunctionDef) and item.name.startswith("test_")
     ]
@@ -64,9 +65,9 @@ def selected(request: pytest.FixtureRequest) -> list[str]:
 
 
 def pytest_command(job: Path, names: list[str]) -> list[str]:
-    """The command line of a pytest that runs the tests of links called ``names`` and reports into ``job``."""
+    """The command line of a pytest that runs the tests called ``names`` and reports into ``job``."""
     command = ["python", "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={job}/report.xml"]
-    return [*command, *(str(LINKS / name) for name in names)]
+    return [*command, *(str(TESTS / name) for name in names)]
 
 
 def read_report(machine: str, outcome: Outcome, job: Path) -> Report:
@@ -82,6 +83,6 @@ def read_report(machine: str, outcome: Outcome, job: Path) -> Report:
         else:
             text = problem.text or problem.get("message") or ""
             result = Result(case.attrib["name"], problem.tag, text)
-        module = case.attrib["classname"].rpartition(".")[2]
-        tests.setdefault(f"{module}.py::{result.name.partition('[')[0]}", []).append(result)
+        file = case.attrib["classname"].removeprefix("tests.").replace(".", "/") + ".py"
+        tests.setdefault(f"{file}::{result.name.partition('[')[0]}", []).append(result)
     return Report(machine, outcome, tests)

@@ -9,8 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,3 +104,13 @@ def _end_of(job: Path) -> str:
         lines = path.read_text(errors="replace").splitlines()[-30:] if path.exists() else []
         ends.append("\n".join([f"-- end of {name}:", *lines]))
     return "\n".join(ends)
+
+
+def run_as_program(run: Callable[..., Outcome], lack: Callable[[], str]) -> None:
+    """Run the command line's command in a machine, show its output and end with its exit status."""
+    if problem := lack():
+        sys.exit(problem)
+    with tempfile.TemporaryDirectory(prefix="testbed-vm-") as job:
+        outcome = run(sys.argv[1:], Path(job), seconds=3600)
+    sys.stdout.write(outcome.output)
+    sys.exit(outcome.status)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from initrd import modules_for, write_initrd
-from machine import HERE, Outcome, confined, find, run_machine, write_command
+from machine import HERE, Outcome, confined, find, run_as_program, run_machine, write_command
 
 PROGRAM = f"qemu-system-{platform.machine()}"
 _PROGRAMS = {PROGRAM: "qemu-system-x86", "virtiofsd": "qemu-system-common or virtiofsd", "busybox": "busybox-static"}
@@ -75,3 +75,7 @@ def run_in_qemu(
     words = [word for key, value in arguments.items() for word in (f"-{key}", value)]
     start = [str(HERE / "qemu_run.sh"), str(job), programs["virtiofsd"], programs[PROGRAM], *words, "-no-reboot"]
     return run_machine(confined(job, start), job, seconds, f"QEMU with {release}")
+
+
+if __name__ == "__main__":
+    run_as_program(run_in_qemu, qemu_lack)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from machine import HERE, Outcome, confined, find, run_machine, write_command
+from machine import HERE, Outcome, confined, find, run_as_program, run_machine, write_command
 
 PROGRAM = "linux.uml"
 
@@ -49,3 +49,7 @@ def run_in_uml(
         "con0=null,fd:1",
     ]
     return run_machine(confined(job, kernel), job, seconds, "User-Mode-Linux")
+
+
+if __name__ == "__main__":
+    run_as_program(run_in_uml, uml_lack)
