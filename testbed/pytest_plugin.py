@@ -44,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("testbed", "network labs")
     group.addoption("--testbed-topology", metavar="FILE", help="use this topology instead of the scenario's own")
     group.addoption("--testbed-runtime", choices=["process", "container"], help="runtime of every node")
+    group.addoption("--testbed-impair", choices=["netem", "wire"], help="engine for links with delay, jitter, loss")
     group.addoption("--testbed-repeats", type=_count, default=1, metavar="N", help="repeat each measurement N times")
     group.addoption("--testbed-seed", type=int, metavar="N", help="seed instead of the topology's own")
     group.addoption("--testbed-param", action="append", default=[], metavar="KEY=VALUE", help="scenario parameter")
@@ -130,8 +131,10 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
         hold=marker.kwargs.get("hold", ()) if marker else (),
         owner=None if config.getoption("testbed_keep") else os.getpid(),
         topology=str(path.resolve()),
+        impair=config.getoption("testbed_impair"),
     )
     if recorder:
+        recorder.run.update(impairment=started.record.impair or "none")
         started.listeners.append(recorder.run.listener)
     yield started
     if recorder:

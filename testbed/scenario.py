@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
 from testbed.plan.types import RuntimeName
 from testbed.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from testbed.net.impair import EngineName
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ def run(
     repeats: int = 1,
     seed: int | None = None,
     runtime: RuntimeName | None = None,
+    impair: EngineName | None = None,
     parameters: Mapping[str, str] | None = None,
     runs: Path | None = None,
     keep: bool = False,
@@ -69,6 +74,7 @@ def run(
     arguments += [f"--testbed-topology={topology.resolve()}"] if topology else []
     arguments += [f"--testbed-seed={seed}"] if seed is not None else []
     arguments += [f"--testbed-runtime={runtime}"] if runtime else []
+    arguments += [f"--testbed-impair={impair}"] if impair else []
     arguments += [f"--testbed-runs={runs}"] if runs else []
     arguments += ["--testbed-keep"] if keep else []
     arguments += [f"--testbed-param={key}={value}" for key, value in (parameters or {}).items()]

@@ -33,18 +33,20 @@ def up(
     file: Annotated[Path, typer.Argument(help="The topology.")],
     name: Annotated[str | None, typer.Option("--name", "-n", help="Name of the lab; default: the topology's.")] = None,
     runtime: Annotated[str | None, typer.Option(help="`process` or `container` for every node.")] = None,
+    impair: Annotated[str | None, typer.Option(help="`netem` or `wire` for links with delay, jitter, loss.")] = None,
 ) -> None:
     """Start a lab from a topology. It stays up until `testbed down`."""
     from testbed.cli.progress import shown
     from testbed.lab import up as starting
+    from testbed.net import impair as impairing
     from testbed.plan.load import load_topology
     from testbed.runtime import runtimes
 
-    override = runtimes.check_name(runtime)
+    override, engine = runtimes.check_name(runtime), impairing.check_name(impair)
     _, plan = load_topology(file)
     before = time.monotonic()
     with shown() as progress:
-        lab = starting.up(plan, name, runtime=override, progress=progress, topology=str(file.resolve()))
+        lab = starting.up(plan, name, runtime=override, progress=progress, topology=str(file.resolve()), impair=engine)
     seconds = time.monotonic() - before
     print(f"lab {lab.name} is up: {len(plan.nodes)} nodes, {len(plan.links)} links, {seconds:.1f} s")
 
@@ -95,7 +97,7 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] 
     elif not rows:
         print("no lab is up")
     else:
-        _print_table(rows)
+        print_table(rows)
 
 
 def exec_(
@@ -167,7 +169,8 @@ def _need_root() -> None:
         raise TestbedError("labs belong to root", remedy="run this command as root, such as with sudo")
 
 
-def _print_table(rows: list[dict[str, object]]) -> None:
+def print_table(rows: list[dict[str, object]]) -> None:
+    """One line a row, the keys as heads."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -22,6 +22,7 @@ def run(
     repeats: Annotated[int, typer.Option("--repeats", "-r", min=1, help="Repeat each measurement.")] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the topology's own.")] = None,
     runtime: Annotated[str | None, typer.Option(help="`process` or `container` for every node.")] = None,
+    impair: Annotated[str | None, typer.Option(help="`netem` or `wire` for links with delay, jitter, loss.")] = None,
     param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the scenario.")] = None,
     runs: Annotated[Path | None, typer.Option(help="Where the run folder goes; default: runs.")] = None,
     keep: Annotated[bool, typer.Option(help="Leave the lab up at the end.")] = False,
@@ -29,6 +30,7 @@ def run(
     """Run a scenario: the lab comes up, is measured and goes down, and a report says what came of it."""
     from testbed import scenario
     from testbed.cli.progress import shown
+    from testbed.net import impair as impairing
     from testbed.runtime import runtimes
 
     override = runtimes.check_name(runtime)
@@ -39,6 +41,7 @@ def run(
             repeats=repeats,
             seed=seed,
             runtime=override,
+            impair=impairing.check_name(impair),
             parameters=dict(map(_parameter, param or [])),
             runs=runs,
             keep=keep,

@@ -6,10 +6,14 @@ addresses, routes and rules), control groups, and the state folder last. Doing i
 
 from __future__ import annotations
 
+import logging
+
 from testbed.errors import TestbedError
 from testbed.lab import cgroups, ownership
 from testbed.lab.state import Folder, Record, all_labs, is_locked, lab_id, locked
 from testbed.runtime import runtimes
+
+_log = logging.getLogger(__name__)
 
 
 def down(name: str) -> None:
@@ -57,11 +61,17 @@ def _may_have_containers(folder: Folder) -> bool:
 
 
 def reap() -> list[str]:
-    """Take down labs whose owner died, whose start was interrupted, or that another boot left; returns their names."""
+    """Take down labs whose owner died, whose start was interrupted, or that another boot left; returns their names.
+
+    In labs that stay, heal the faults that whoever injected them has left behind.
+    """
     reaped = []
     for folder in all_labs():
         record = folder.read()
-        if (record and record.alive()) or is_locked(folder.id):
+        if record and record.alive():
+            _heal_abandoned(folder, record.name)
+            continue
+        if is_locked(folder.id):
             continue
         name = record.name if record else folder.id
         with locked(folder.id, name):
@@ -70,6 +80,21 @@ def reap() -> list[str]:
                 clean(folder.id)
                 reaped.append(name)
     return reaped
+
+
+def _heal_abandoned(folder: Folder, name: str) -> None:
+    """A fault that cannot be healed is reported, and does not keep another command from its work."""
+    if not (folder.path / "faults").is_dir():
+        return
+    from testbed.faults.faults import Faults
+    from testbed.faults.journal import Journal
+    from testbed.lab.up import attach
+
+    try:
+        if any(entry.abandoned() for entry in Journal(folder.path).entries()):
+            Faults(attach(name)).heal_all(abandoned_only=True)
+    except TestbedError as error:
+        _log.warning("lab %s: a fault that was left behind could not be healed: %s", name, error)
 
 
 def running() -> list[Record]:

@@ -7,9 +7,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ApplyError, TestbedError
 from testbed.lab.ownership import namespace_path, processes_in
@@ -20,6 +20,9 @@ from testbed.runtime.base import Place, Process, Runtime
 
 SETTLE = 0.2
 """Seconds for which a program must run before it counts as started: time enough to refuse its configuration."""
+
+if TYPE_CHECKING:
+    from testbed.net.impair import EngineName
 
 Listener = Callable[[float, str, str, dict[str, Any]], None]
 """Called with monotonic time, kind, node and detail of each event."""
@@ -167,6 +170,15 @@ class Lab:
     def keep_subsystem(self, name: str, handle: Any) -> None:
         """Remember the handle of a subsystem that has just been started."""
         self._subsystems[name] = handle
+
+    def impair_engine(self, *, needed: bool) -> EngineName | None:
+        """What impairs links here. ``needed``: choose if nothing has yet; PreflightError if no engine works."""
+        if needed and self.record.impair is None:
+            from testbed.net.impair import choose
+
+            self.record = replace(self.record, impair=choose(None))
+            self.save()
+        return self.record.impair
 
     def event(self, kind: str, node: str = "", **detail: Any) -> None:
         """Record that something happened, on disk and to every listener."""

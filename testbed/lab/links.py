@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.errors import ApplyError, TestbedError
-from testbed.net import namespace, netem, qdisc, readback, requests
+from testbed.lab.state import write_atomically
+from testbed.net import build, impair, namespace, readback, requests
 from testbed.net.netlink import Netlink, Request
+from testbed.net.wire import engine as wire
+from testbed.net.wire.control import Wire
+from testbed.net.wire.settings import settings_of
+from testbed.net.wire.state import STATE, load
 from testbed.plan.types import End, Impairment, Link, Plan
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
 
 T = TypeVar("T")
+
+_CHANGES = "links.json"
+"""In the lab's folder: what links do to packets, where it is not what the plan says."""
 
 
 def find(lab: Lab, a: str, b: str) -> Link:
@@ -129,47 +140,112 @@ def set_mtu(lab: Lab, end: End, mtu: int) -> None:
     )
 
 
+def current(lab: Lab) -> Plan:
+    """The lab's plan with its links as they have been changed since."""
+    changed = _changed(lab)
+    links = tuple(link.model_copy(update=changed.get(link.name, {})) for link in lab.plan.links)
+    return lab.plan.model_copy(update={"links": links})
+
+
 def impairment(lab: Lab, link: Link) -> tuple[Impairment, Impairment]:
-    """What a link does to packets now, from its first to its second end and back; the rates are the kernel's."""
-    return (
-        link.forward.model_copy(update={"rate_bps": _rate(lab, link.a)}),
-        link.backward.model_copy(update={"rate_bps": _rate(lab, link.b)}),
-    )
+    """What a link does to packets now, from its first to its second end and back."""
+    now = _changed(lab).get(link.name, {"forward": link.forward, "backward": link.backward})
+    return now["forward"], now["backward"]
 
 
 def change(lab: Lab, link: Link, forward: Impairment | None = None, backward: Impairment | None = None) -> None:
-    """Make a link do something else to the packets of each direction that is given, without losing any of them.
+    """Make a link do something else to the packets of each direction that is given, and read it back.
 
-    TestbedError for what needs an impairment engine.
+    No packet is lost by it, with one exception: a plain link that gets a delay or the like for the first time, on a
+    kernel without netem, is exchanged for one that the wire carries, and is interrupted for some milliseconds; the
+    event says for how long. PreflightError where no engine works.
     """
-    now = impairment(lab, link)
-    for end, present, wanted in ((link.a, now[0], forward), (link.b, now[1], backward)):
-        if wanted is None or wanted == present:
-            continue
-        if wanted.model_copy(update={"rate_bps": present.rate_bps}) != present:
-            raise TestbedError(
-                f"link {link.name}: only the rate of a running link can be changed",
-                remedy="an impairment engine is needed for delay, jitter, loss and the like",
-            )
-        _set_rate(lab, end, link.mtu, wanted.rate_bps)
+    before = impairment(lab, link)
+    wanted = (forward or before[0], backward or before[1])
+    if wanted == before:
+        return
+    after = link.model_copy(update={"forward": wanted[0], "backward": wanted[1]})
+    needs = wanted[0].needs_engine or wanted[1].needs_engine
+    engine = lab.impair_engine(needed=needs)
+    wired = link.name in _wired(lab)
+    interrupted = None
+    if needs and engine == "wire" and not wired:
+        interrupted = _swap(lab, after)
+    else:
+        if wired:
+            both = settings_of(wanted[0]), settings_of(wanted[1])
+            with Wire(lab.folder) as connection:
+                connection.change(link.name, forward=both[0].plain(), backward=both[1].plain())
+        for end, outgoing in ((link.a, wanted[0]), (link.b, wanted[1])):
+            in_node(lab, end.node, partial(_set_egress, end, outgoing, link.mtu, wired))
+    _remember(lab, after)
+    detail: dict[str, Any] = {} if interrupted is None else {"interrupted": interrupted}
+    lab.event("link", link=link.name, forward=plain(wanted[0]), backward=plain(wanted[1]), **detail)
 
 
-def _rate(lab: Lab, end: End) -> int | None:
-    """The rate at which an end sends, bits per second; None: not limited."""
-    found = in_node(lab, end.node, lambda netlink: netem.read(netlink)[_device(end, netlink).index])
-    root = found.get(netem.SPLIT)
-    return qdisc.decode_tbf(root.options).rate * 8 if root is not None and root.kind == "tbf" else None
+def plain(impairment: Impairment) -> dict[str, Any]:
+    """An impairment as plain data, without what it leaves alone."""
+    return impairment.model_dump(exclude_defaults=True)
 
 
-def _set_rate(lab: Lab, end: End, mtu: int, rate_bps: int | None) -> None:
-    def work(netlink: Netlink) -> None:
-        index, where = _device(end, netlink).index, f"node {end.node}"
-        if rate_bps is None:
-            netem.remove(netlink, where, index, end.interface)
-            return
-        present = netem.SPLIT in netem.read(netlink)[index]
-        bucket = netem.rate_bucket(rate_bps, mtu)
-        what = f"rate of {end.interface}"
-        netlink.apply(where, [qdisc.tbf(what, index, netem.SPLIT, qdisc.ROOT, bucket, create=not present)])
+def rewire(lab: Lab, node: str, pid: int) -> None:
+    """Give a node its links again, as they are now, after its namespace went; ``pid`` has made the new one."""
+    plan = current(lab)
+    engine = lab.record.impair
+    build.rewire(plan, plan.node(node), lab.namespace, pid, engine)
+    before = _wired(lab)
+    for link in plan.links_of(node):
+        if impair.is_wired(link, engine):
+            _carry(lab, link)
+        elif link.name in before:
+            with Wire(lab.folder) as connection:
+                connection.remove(link.name)
 
-    in_node(lab, end.node, work)
+
+def _set_egress(end: End, outgoing: Impairment, mtu: int, wired: bool, netlink: Netlink) -> None:
+    index = _device(end, netlink).index
+    impair.set_egress(netlink, f"node {end.node}", index, end, outgoing, mtu, wired=wired)
+
+
+def _swap(lab: Lab, link: Link) -> float:
+    """Exchange a veth for a link of the wire; seconds for which the link carried nothing."""
+    plan = current(lab)
+    links = tuple(link if other.name == link.name else other for other in plan.links)
+    plan = plan.model_copy(update={"links": links})
+    if not (lab.folder / STATE).exists():
+        wire.start(lab.folder, lab.id, [])
+    before = time.monotonic()
+    build.relink(plan, link, lab.namespace, "wire")
+    _carry(lab, link)
+    return time.monotonic() - before
+
+
+def _carry(lab: Lab, link: Link) -> None:
+    with Wire(lab.folder) as connection:
+        connection.add(wire.wire_link(link, lab.namespace, lab.plan.seed))
+
+
+def _wired(lab: Lab) -> set[str]:
+    """Names of the links that the lab's wire carries."""
+    try:
+        return set(load(lab.folder).links)
+    except FileNotFoundError:
+        return set()  # no wire has been started
+
+
+def _changed(lab: Lab) -> dict[str, dict[str, Impairment]]:
+    try:
+        data = json.loads((lab.folder / _CHANGES).read_text())
+    except FileNotFoundError:
+        return {}
+    return {
+        name: {direction: Impairment.model_validate(value) for direction, value in both.items()}
+        for name, both in data.items()
+    }
+
+
+def _remember(lab: Lab, link: Link) -> None:
+    changed = _changed(lab)
+    changed[link.name] = {"forward": link.forward, "backward": link.backward}
+    data = {name: {key: value.model_dump() for key, value in both.items()} for name, both in changed.items()}
+    write_atomically(lab.folder / _CHANGES, json.dumps(data))

@@ -32,7 +32,6 @@ def preflight(plan: Plan) -> None:
     """
     lacks = [
         *_root(),
-        *_links(plan),
         *_programs(plan),
         *_commands(plan),
         *_engine(plan),
@@ -50,31 +49,6 @@ def preflight(plan: Plan) -> None:
 def _root() -> Iterator[Lack]:
     if os.geteuid() != 0:
         yield "a lab needs root: it makes network namespaces and programs in them", "run the command with sudo"
-
-
-def _links(plan: Plan) -> Iterator[Lack]:
-    asking = []
-    for link in plan.links:
-        wants = []
-        for key, text in (
-            ("delay_us", "delay"),
-            ("jitter_us", "jitter"),
-            ("loss", "loss"),
-            ("duplicate", "duplicate"),
-            ("corrupt", "corrupt"),
-            ("reorder", "reorder"),
-        ):
-            if getattr(link.forward, key) or getattr(link.backward, key):
-                wants.append(text)
-        if wants:
-            asking.append(f"{link.name} ({', '.join(wants)})")
-    if asking:
-        named = "; ".join(asking[:10]) + (f"; and {len(asking) - 10} more" if len(asking) > 10 else "")
-        yield (
-            "delay, jitter, loss, duplicate, corrupt and reorder are not available yet; "
-            f"links of this lab that ask for them: {named}",
-            "remove these keys (rate works), so that nothing is measured on links that are not what they should be",
-        )
 
 
 def _programs(plan: Plan) -> Iterator[Lack]:

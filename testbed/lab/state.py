@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from testbed.errors import TestbedError
+from testbed.net.impair import EngineName
 from testbed.runtime.base import start_time
 
 DEFAULT_STATE = "/var/lib/testbed"
@@ -53,6 +54,8 @@ class Record:
     boot: str
     started: float
     """Wall clock, seconds since the epoch."""
+    impair: EngineName | None = None
+    """What impairs links; None: no link has needed it so far."""
     runtime: str | None = None
     """Runtime of all nodes where the user overrode the topology."""
     owner_pid: int | None = None

@@ -13,6 +13,7 @@ from testbed.lab.lab import Lab
 from testbed.lab.ownership import namespace_path
 from testbed.lab.preflight import preflight
 from testbed.lab.state import Folder, Record, boot_id, lab_id, locked
+from testbed.net.impair import EngineName, choose, is_wired
 from testbed.plan.types import Plan, RuntimeName
 from testbed.progress import Progress, Silent
 from testbed.runtime import runtimes
@@ -29,11 +30,13 @@ def up(
     hold: Collection[str] = (),
     owner: int | None = None,
     topology: str = "",
+    impair: EngineName | None = None,
 ) -> Lab:
     """Start a lab from ``plan``.
 
     ``runtime`` overrides every node's runtime, ``hold`` names subsystems whose nodes are made but whose programs are
-    not started, ``owner`` is a process whose end makes the lab reapable, ``topology`` says where the plan came from.
+    not started, ``owner`` is a process whose end makes the lab reapable, ``topology`` says where the plan came from,
+    ``impair`` forces the engine for links with delay, jitter, loss and the like.
 
     Raises PreflightError before anything is touched, TestbedError if the name is taken, ApplyError or WaitTimeout if
     something did not work; then everything that was made has been removed again.
@@ -42,6 +45,8 @@ def up(
     progress = progress or Silent()
     plan = with_runtime(plan, runtime)
     preflight(plan)
+    needs = any(link.forward.needs_engine or link.backward.needs_engine for link in plan.links)
+    engine = choose(impair) if needs or impair else None
     reap()
     identity = lab_id(name)
     with locked(identity, name):
@@ -54,6 +59,7 @@ def up(
             status="starting",
             boot=boot_id(),
             started=time.time(),
+            impair=engine,
             runtime=runtime,
             owner_pid=owner,
             owner_started=start_time(owner) if owner else None,
@@ -139,12 +145,17 @@ def _create_containers(places: list[Place], progress: Progress) -> dict[str, int
 
 def _build_network(lab: Lab, plan: Plan, pids: dict[str, int], progress: Progress) -> None:
     from testbed.net.build import build
+    from testbed.net.wire import engine as wire
 
     def path_of(node: str) -> Path:
         return namespace_path(lab.id, node)
 
     progress.update("network", 0, len(plan.links))
-    build(plan, path_of, pids)
+    engine = lab.record.impair
+    build(plan, path_of, pids, engine)
+    carried = [wire.wire_link(link, path_of, plan.seed) for link in plan.links if is_wired(link, engine)]
+    if carried:
+        wire.start(lab.folder, lab.id, carried)
     progress.update("network", len(plan.links), len(plan.links))
 
 

@@ -58,6 +58,9 @@ class ImpairmentSpec(Spec):
     )
     jitter: Duration | None = Field(None, description="Half width of the delay's variation.")
     loss: Fraction | None = Field(None, description="Share of packets lost.")
+    loss_burst: Annotated[float, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="Mean length of a burst of losses, packets; otherwise each is lost independently."
+    )
     duplicate: Fraction | None = Field(None, description="Share of packets sent twice.")
     corrupt: Fraction | None = Field(None, description="Share of packets with a flipped bit.")
     reorder: StrictBool | None = Field(None, description="Whether jitter may change the order of packets.")

@@ -6,13 +6,15 @@ Data goes from the plan to the kernel here and nowhere else. Nothing in this mod
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import ApplyError
-from testbed.net import namespace, readback, requests
+from testbed.net import impair, namespace, netem, readback, requests
+from testbed.net.impair import EngineName, is_wired
 from testbed.net.netlink import Netlink, Request
+from testbed.net.wire import engine as wire
 from testbed.plan.types import End, Impairment, Interface, Link, Node, Plan
 
 BRIDGE = "br0"
@@ -28,60 +30,76 @@ class _Opened:
     index: dict[str, int]
 
 
-def build(plan: Plan, path_of: Callable[[str], Path], ready: Mapping[str, int]) -> None:
+def build(
+    plan: Plan, path_of: Callable[[str], Path], ready: Mapping[str, int], engine: EngineName | None = None
+) -> None:
     """Make the network of ``plan``. ``path_of`` gives the name to keep each node's namespace by; ``ready`` names the
-    nodes whose namespace a process (by pid) has made already, such as a container's.
+    nodes whose namespace a process (by pid) has made already, such as a container's; ``engine`` impairs links. Those
+    that the wire is to carry get their interfaces here, and no carrier before the wire is started.
 
     Raises ApplyError naming the node and the item that the kernel refused or that reads back different.
     """
-    namespace.in_thread(lambda: _build(plan, path_of, ready))
+    namespace.in_thread(lambda: _build(plan, path_of, ready, engine))
 
 
-def _build(plan: Plan, path_of: Callable[[str], Path], ready: Mapping[str, int]) -> None:
+def _build(plan: Plan, path_of: Callable[[str], Path], ready: Mapping[str, int], engine: EngineName | None) -> None:
     opened: dict[str, _Opened] = {}
     try:
         for node in plan.nodes:
             opened[node.name] = _open(plan, node, path_of(node.name), ready.get(node.name))
-        _make_links(plan, opened)
+        _make_bridges(plan, opened)
+        _make_links(plan.links, opened, path_of, engine)
         for node in plan.nodes:
-            _configure(plan, node, opened[node.name])
+            _configure(plan, node, opened[node.name], engine)
         for node in plan.nodes:
-            verify(plan, node, opened[node.name].netlink)
+            verify(plan, node, opened[node.name].netlink, engine)
     finally:
         for item in opened.values():
             item.netlink.close()
             os.close(item.fd)
 
 
-def rewire(plan: Plan, node: Node, path_of: Callable[[str], Path], pid: int) -> None:
+def rewire(plan: Plan, node: Node, path_of: Callable[[str], Path], pid: int, engine: EngineName | None = None) -> None:
     """Give a node its links again after its namespace went, as a container's does with its first process.
 
     ``pid`` has made the new one. The far ends of the links are made anew too. Raises ApplyError as ``build`` does.
     """
-    namespace.in_thread(lambda: _rewire(plan, node, path_of, pid))
+    namespace.in_thread(lambda: _rewire(plan, node, path_of, pid, engine))
 
 
-def _rewire(plan: Plan, node: Node, path_of: Callable[[str], Path], pid: int) -> None:
-    links = plan.links_of(node.name)
-    opened: dict[str, _Opened] = {}
+def relink(plan: Plan, link: Link, path_of: Callable[[str], Path], engine: EngineName | None = None) -> None:
+    """Make one link of ``plan`` anew between namespaces that are there. Raises ApplyError as ``build`` does."""
+    namespace.in_thread(lambda: _relink(plan, [link], {}, path_of, engine))
+
+
+def _rewire(plan: Plan, node: Node, path_of: Callable[[str], Path], pid: int, engine: EngineName | None) -> None:
+    namespace.remove(path_of(node.name))
+    opened = {node.name: _open(plan, node, path_of(node.name), pid)}
+    _relink(plan, plan.links_of(node.name), opened, path_of, engine)
+
+
+def _relink(
+    plan: Plan,
+    links: Sequence[Link],
+    opened: dict[str, _Opened],
+    path_of: Callable[[str], Path],
+    engine: EngineName | None,
+) -> None:
+    """Remove what is left of ``links`` and make them again; ``opened`` are namespaces that are new, and are closed."""
+    fresh = set(opened)
     try:
-        for link in links:
-            far = link.peer(node.name)
-            if far.node not in opened:
-                opened[far.node] = _open_present(path_of(far.node))
-            item = opened[far.node]
-            if (device := readback.devices(item.netlink).get(far.ifname)) is not None:
-                item.netlink.apply(f"node {far.node}", [requests.no_link(device.index, far.interface)])
-        namespace.remove(path_of(node.name))
-        opened[node.name] = _open(plan, node, path_of(node.name), pid)
-        for link in links:
-            request = requests.veth(link, opened[link.a.node].fd, opened[link.b.node].fd)
-            opened[node.name].netlink.apply(f"node {node.name}", [request])
+        for end in (end for link in links for end in (link.a, link.b)):
+            if end.node not in opened:
+                opened[end.node] = _open_present(path_of(end.node))
+            item = opened[end.node]
+            if (device := readback.devices(item.netlink).get(end.ifname)) is not None:
+                item.netlink.apply(f"node {end.node}", [requests.no_link(device.index, end.interface)])
+        _make_links(links, opened, path_of, engine)
         for name, item in opened.items():
-            item.index = {ifname: device.index for ifname, device in readback.devices(item.netlink).items()}
             ends = {end.ifname for link in links for end in (link.a, link.b) if end.node == name}
-            _configure(plan, plan.node(name), item, ends if name != node.name else None)
-        verify(plan, node, opened[node.name].netlink)
+            _configure(plan, plan.node(name), item, engine, None if name in fresh else ends)
+        for name in opened:
+            verify(plan, plan.node(name), opened[name].netlink, engine)
     finally:
         for item in opened.values():
             item.netlink.close()
@@ -141,19 +159,40 @@ def _write_sysctl(node: Node, key: str, value: str) -> None:
         raise ApplyError(f"sysctl {key} reads {' '.join(seen)!r} after {value!r} was set", where=f"node {node.name}")
 
 
-def _make_links(plan: Plan, opened: dict[str, _Opened]) -> None:
-    switches = {node.name for node in plan.nodes if node.kind == "switch"}
-    by_socket: dict[str, list[Request]] = {name: [requests.bridge(BRIDGE)] for name in switches}
-    for link in plan.links:
-        request = requests.veth(link, opened[link.a.node].fd, opened[link.b.node].fd)
-        by_socket.setdefault(link.a.node, []).append(request)
-    for name, items in by_socket.items():
+def _make_bridges(plan: Plan, opened: Mapping[str, _Opened]) -> None:
+    for node in plan.nodes:
+        if node.kind == "switch":
+            opened[node.name].netlink.apply(f"node {node.name}", [requests.bridge(BRIDGE)])
+
+
+def _make_links(
+    links: Sequence[Link], opened: Mapping[str, _Opened], path_of: Callable[[str], Path], engine: EngineName | None
+) -> None:
+    """Make the interfaces of ``links``, still down, and note the index of every interface."""
+    veths: dict[str, list[Request]] = {}
+    taps: dict[str, list[tuple[End, int]]] = {}
+    for link in links:
+        if is_wired(link, engine):
+            for end in (link.a, link.b):
+                taps.setdefault(end.node, []).append((end, link.mtu))
+        else:
+            request = requests.veth(link, opened[link.a.node].fd, opened[link.b.node].fd)
+            veths.setdefault(link.a.node, []).append(request)
+    for name, items in veths.items():
         opened[name].netlink.apply(f"node {name}", items)
-    for item in opened.values():
+    for name, ends in taps.items():
+        namespace.enter(path_of(name))
+        for end, _ in ends:
+            wire.make_end(end)
+    for name, item in opened.items():
         item.index = {ifname: device.index for ifname, device in readback.devices(item.netlink).items()}
+        settings = [wire.end_settings(item.index[end.ifname], end, mtu) for end, mtu in taps.get(name, ())]
+        item.netlink.apply(f"node {name}", settings)
 
 
-def _configure(plan: Plan, node: Node, item: _Opened, ends: Collection[str] | None = None) -> None:
+def _configure(
+    plan: Plan, node: Node, item: _Opened, engine: EngineName | None, ends: Collection[str] | None = None
+) -> None:
     """Furnish a node's namespace; ``ends``: only these interfaces (kernel names) and what leads through them."""
 
     def concerned(ifname: str) -> bool:
@@ -171,8 +210,7 @@ def _configure(plan: Plan, node: Node, item: _Opened, ends: Collection[str] | No
         if end.ifname != end.interface:
             todo.append(requests.altname(index, end.interface))
         todo.extend(requests.address(index, address, end.interface) for address in end.addresses)
-        if outgoing.rate_bps is not None:
-            todo.append(requests.tbf(index, outgoing.rate_bps, mtu, end.interface))
+        todo.extend(impair.egress(index, end, outgoing, mtu, engine))
         todo.append(requests.up(index, end.interface, master=master))
     todo.extend(requests.neighbour(item.index[n.ifname], n) for n in node.neighbours if concerned(n.ifname))
     todo.extend(requests.route(item.index[r.ifname], r) for r in node.routes if concerned(r.ifname))
@@ -189,11 +227,12 @@ def _outgoing(link: Link, node: str) -> Impairment:
     return link.forward if link.a.node == node else link.backward
 
 
-def verify(plan: Plan, node: Node, netlink: Netlink) -> None:
+def verify(plan: Plan, node: Node, netlink: Netlink, engine: EngineName | None = None) -> None:
     """Compare what the kernel holds with the plan; ApplyError names the first difference. ``netlink`` is inside."""
     where = f"node {node.name}"
     found = readback.devices(netlink)
-    rates = readback.qdiscs(netlink) if any(out.rate_bps for _, out, _ in ends_of(plan, node.name)) else {}
+    shaped = any(outgoing != Impairment() for _, outgoing, _ in ends_of(plan, node.name))
+    held = netem.read(netlink) if shaped else {}
     addresses = readback.addresses(netlink)
     expected_addresses: set[tuple[int, Interface]] = set()
     for end, outgoing, mtu in ends_of(plan, node.name):
@@ -203,10 +242,8 @@ def verify(plan: Plan, node: Node, netlink: Netlink) -> None:
         seen = (device.mac, device.mtu, device.up, device.altname)
         wanted = (end.mac, mtu, True, "" if end.ifname == end.interface else end.interface)
         _same(where, f"interface {end.interface} (hardware address, MTU, up, alternative name)", wanted, seen)
-        if outgoing.rate_bps is not None:
-            qdisc = rates.get(device.index)
-            got = (qdisc.kind, qdisc.handle, qdisc.rate_bytes) if qdisc else None
-            _same(where, f"rate of {end.interface}", ("tbf", requests.QDISC_HANDLE, outgoing.rate_bps // 8), got)
+        if outgoing != Impairment():
+            impair.verify_egress(where, held.get(device.index, {}), end, outgoing, mtu, engine)
         expected_addresses.update((device.index, address) for address in end.addresses)
     _same(where, "addresses", expected_addresses, addresses)
     index = {ifname: device.index for ifname, device in found.items()}

@@ -119,6 +119,12 @@ class PlanBuilder:
         there, back = forward or Impairment(), backward or Impairment()
         self._links.append(LinkDraft((ends[0], ends[1]), path, there, back, mtu, addresses))
         for impairment in (there, back):
+            if impairment.loss_burst is not None and not _burst_is_possible(impairment):
+                message = (
+                    f"losses in bursts of {impairment.loss_burst:g} packets do not fit a loss of {impairment.loss:.1%}"
+                )
+                remedy = "between two bursts one packet passes: lose less (but some), or make the bursts longer"
+                self.problem((*path, "loss_burst"), message, remedy)
             if impairment.jitter_us > impairment.delay_us:
                 delay = (
                     f"about a delay of {format_duration_us(impairment.delay_us)}" if impairment.delay_us else "alone"
@@ -236,6 +242,12 @@ def impairment_of(*specs: ImpairmentSpec | None) -> Impairment:
             if value is not None:
                 values[names.get(key, key)] = value
     return Impairment(**values)
+
+
+def _burst_is_possible(impairment: Impairment) -> bool:
+    """Whether a Gilbert model has that loss and mean burst: at least one packet passes between two bursts."""
+    loss, burst = impairment.loss, impairment.loss_burst or 1.0
+    return loss == 1 or 0 < loss <= burst / (1 + burst)
 
 
 def jitter_place(spec: AttachmentSpec | LinkSpec | None, path: Path) -> Path:

@@ -55,7 +55,8 @@ def impairment_text(impairment: Impairment) -> str:
     for name in ("loss", "duplicate", "corrupt"):
         fraction = getattr(impairment, name)
         if fraction:
-            parts.append(f"{name} {format_fraction(fraction)}")
+            burst = impairment.loss_burst if name == "loss" else None
+            parts.append(f"{name} {format_fraction(fraction)}" + (f" in bursts of {burst:g}" if burst else ""))
     if impairment.rate_bps is not None:
         parts.append(f"rate {format_rate_bps(impairment.rate_bps)}")
     return ", ".join(parts)

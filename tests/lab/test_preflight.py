@@ -70,22 +70,6 @@ def test_plain_plan_lacks_nothing(make_plan: MakePlan) -> None:
     preflight(make_plan(nodes={"a": None, "b": None}, links=[["a", "b"]]))
 
 
-def test_delays_are_refused_by_the_name_of_their_links(make_plan: MakePlan) -> None:
-    """C15: what the kernel cannot do is refused, never silently left out."""
-    plan = make_plan(
-        nodes={"a": None, "b": None, "c": None},
-        links=[
-            {"endpoints": ["a", "b"], "delay": "10ms", "backward": {"loss": "1%"}},
-            {"endpoints": ["b", "c"], "rate": "1mbit"},
-        ],
-    )
-    text = message(plan)
-    assert "not available yet" in text
-    assert "a:eth0--b:eth0 (delay, loss)" in text
-    assert "b:eth1--c:eth0" not in text
-    assert "rate works" in text
-
-
 @pytest.fixture
 def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], None]:
     """Makes a machine that has nothing but the given programs, each a shell script."""
