@@ -178,16 +178,27 @@ class Control:
             raise ControlError(f"tor sent what is no control message: {error}", where=self.node) from error
 
     def _open(self) -> None:
-        connection = socket.socket(socket.AF_UNIX)
+        connection = self._dial()
         try:
-            connection.settimeout(self._timeout)
-            connection.connect(str(self.path))
             self._socket, self._lines = connection, _Lines(connection, self._timeout)
-            reply = self._exchange("AUTHENTICATE\r\n")
+            self._authenticate()
         except BaseException:
             connection.close()
             self._socket = None
             raise
+
+    def _dial(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(self._timeout)
+            connection.connect(str(self.path))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _authenticate(self) -> None:
+        reply = self._exchange("AUTHENTICATE\r\n")
         if not reply.is_ok():
             raise ControlError(f"tor did not let us in: {reply}", where=self.node)
 

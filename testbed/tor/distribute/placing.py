@@ -1,0 +1,160 @@
+"""Bringing what a set of HSDirs holds to what it should hold: plan, make, upload, fetch back, try again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from testbed.errors import TestbedError
+from testbed.tor.descriptor import parse_outer
+from testbed.tor.distribute.agent import NO_ANSWER, Agents
+from testbed.tor.distribute.compose import Composer
+from testbed.tor.distribute.counters import Counters
+from testbed.tor.distribute.document import Content, Made, common_header, make_descriptor
+from testbed.tor.distribute.journal import Journal
+from testbed.tor.distribute.settings import Secret
+from testbed.tor.distribute.shelf import Held, Names, Shelf
+
+Live = Mapping[str, Content]
+"""Descriptors of the instances that can be reached, by name, in the order of the settings."""
+
+
+class Placer:
+    """Works on shelves; what it knows of them is in them."""
+
+    def __init__(self, secret: Secret, composer: Composer, agents: Agents, counters: Counters, journal: Journal):
+        self._secret, self._composer = secret, composer
+        self._agents, self._counters, self._journal = agents, counters, journal
+
+    @property
+    def label(self) -> str:
+        """The service's address without ``.onion``."""
+        return self._secret.address.removesuffix(".onion")
+
+    def plan(self, shelf: Shelf, live: Live, held: Mapping[str, float], *, rotate: bool, refresh: float) -> str:
+        """Bring the plan up to date; why everything has to be placed anew, or nothing.
+
+        ``held``: how long each instance has held HSDirs; ``refresh``: seconds after which all is placed anew anyway.
+        """
+        available = shelf.available() or shelf.fingerprints
+        before = shelf.plan
+        plan = self._composer.plan(available, live, before, held, rotate=rotate)
+        shelf.plan = plan | self._trial(shelf, live, available, plan, held)
+        if shelf.placed_at is None:
+            return "first placement"
+        if shelf.urgent:
+            return shelf.urgent
+        if any(before.get(item) != plan[item] for item in available):
+            return "rotation" if rotate else "instances or HSDirs changed"
+        new = [item for item in available if item in shelf.held and self._other_points(shelf, item, live)]
+        if new:
+            return f"new introduction points of {', '.join(sorted({name for item in new for name in plan[item]}))}"
+        return "age" if time.monotonic() - shelf.placed_at > refresh else ""
+
+    def place(self, shelf: Shelf, live: Live, reason: str) -> None:
+        """Upload to every HSDir that is not gone, all with the same new counter."""
+        begun = time.monotonic()
+        if shelf.placed_at is None and shelf.fetched:
+            for text in self._agents.fetch(self.label, shelf.fingerprints).values():
+                if text:
+                    self._counters.saw(shelf.signer.public, parse_outer(text).revision)
+        for content in live.values():
+            if content.blinded_key == shelf.signer.public:
+                self._counters.saw(shelf.signer.public, content.revision)
+        revision = self._counters.next(shelf.signer.public)
+        shelf.urgent, shelf.placed_at = "", begun
+        wanted = shelf.available() or shelf.fingerprints
+        made = {names: self._make(shelf, names, live, revision) for names in {shelf.plan[item] for item in wanted}}
+        taken = self._upload(shelf, {item: made[shelf.plan[item]] for item in wanted})
+        self._journal.event(
+            "distribution",
+            reason=reason,
+            period=shelf.responsible.period,
+            fetched=shelf.fetched,
+            revision=revision,
+            placed={shelf.router(item).nickname: list(shelf.plan[item]) for item in taken},
+            failed=[shelf.router(item).nickname for item in wanted if item not in taken],
+            points=max(len(item.points) for item in made.values()),
+            bytes=max(len(item.text) for item in made.values()),
+            seconds=round(time.monotonic() - begun, 3),
+        )
+
+    def try_again(self, shelf: Shelf, live: Live, due: Sequence[str]) -> None:
+        """Upload to HSDirs that failed, with the counter of what the others hold."""
+        revision = max((held.made.revision for held in shelf.held.values()), default=0)
+        revision = revision or self._counters.next(shelf.signer.public)
+        self._upload(shelf, {item: self._make(shelf, shelf.plan[item], live, revision) for item in due})
+
+    def verify(self, shelf: Shelf, only: Sequence[str] = ()) -> None:
+        """Fetch back what HSDirs hold, and note what is not as it should be."""
+        if not only:
+            shelf.looked_at = time.monotonic()
+        asked = only or [item for item in shelf.held if item not in shelf.failing]
+        for item, text in self._agents.fetch(self.label, asked).items():
+            if text is None:
+                if not only:
+                    shelf.fail(item, NO_ANSWER, self._journal)
+            else:
+                self._compare(shelf, item, text)
+
+    def _compare(self, shelf: Shelf, item: str, text: str) -> None:
+        held = shelf.held.get(item)
+        outer = parse_outer(text) if text else None
+        if outer and held and outer.signing_key == held.made.signing_key:
+            held.verified = time.monotonic()
+            return
+        name = shelf.router(item).nickname
+        if outer is None:
+            self._journal.event("descriptor_gone", name)
+        else:
+            self._journal.event("foreign_descriptor", name, revision=outer.revision)
+            self._counters.saw(shelf.signer.public, outer.revision)
+            shelf.urgent = f"{name} holds another descriptor"
+        shelf.held.pop(item, None)
+        if item not in shelf.failing:
+            shelf.fail(item, "holds none" if outer is None else "holds another", self._journal, at_once=True)
+
+    def _trial(
+        self, shelf: Shelf, live: Live, available: Sequence[str], plan: Mapping[str, Names], held: Mapping[str, float]
+    ) -> dict[str, Names]:
+        """What an HSDir that is gone would get if it came back, without anything else being changed for that."""
+        trial: dict[str, Names] = {}
+        for item in shelf.fingerprints:
+            if item not in available:
+                order = [one for one in shelf.fingerprints if one in available or one == item]
+                trial[item] = self._composer.plan(order, live, plan, held, rotate=False)[item]
+        return trial
+
+    def _other_points(self, shelf: Shelf, item: str, live: Live) -> bool:
+        points = self._composer.points({name: live[name] for name in shelf.plan[item]})
+        return {point.auth_key for point in points} != shelf.held[item].made.keys
+
+    def _make(self, shelf: Shelf, names: Names, live: Live, revision: int) -> Made:
+        contents = {name: live[name] for name in names}
+        try:
+            return make_descriptor(
+                common_header(list(contents.values())),
+                self._composer.points(contents),
+                signer=shelf.signer,
+                identity=self._secret.public,
+                revision=revision,
+                now=time.time(),
+            )
+        except ValueError as error:
+            raise TestbedError(str(error), where=", ".join(names)) from error
+
+    def _upload(self, shelf: Shelf, made: Mapping[str, Made]) -> list[str]:
+        """The HSDirs that took theirs."""
+        answers = self._agents.post(self.label, {item: one.text for item, one in made.items()})
+        taken = []
+        for item, reason in answers.items():
+            if reason:
+                shelf.fail(item, reason, self._journal)
+                continue
+            shelf.held[item] = Held(made[item], shelf.plan[item])
+            shelf.succeed(item, self._journal)
+            taken.append(item)
+        rejected = [item for item, reason in answers.items() if reason == "UPLOAD_REJECTED"]
+        if rejected and shelf.fetched:
+            self.verify(shelf, rejected)
+        return taken

@@ -1,0 +1,51 @@
+"""Where the service's descriptors go now: the responsible HSDirs, as the consensus in use says."""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+
+from testbed.errors import TestbedError
+from testbed.tor.directory import Directory
+from testbed.tor.hsdir import Ring
+
+REASONABLY_LIVE = 24 * 3600
+"""Seconds before and after a consensus's validity in which tor still works with it (REASONABLY_LIVE_TIME)."""
+
+
+def check_clock(directory: Directory, now: float) -> None:
+    """TestbedError when tor itself would not use this consensus at the time ``now``: one of the clocks is wrong."""
+    begins = directory.consensus.valid_after
+    found = re.search(r"^valid-until (\S+ \S+)$", directory.consensus_text, re.MULTILINE)
+    if found is None:
+        raise TestbedError("the consensus does not say how long it is valid")
+    ends = calendar.timegm(time.strptime(found.group(1), "%Y-%m-%d %H:%M:%S"))
+    if begins - REASONABLY_LIVE <= now <= ends + REASONABLY_LIVE:
+        return
+    raise TestbedError(
+        f"the clock says {_utc(now)}, but the consensus is valid from {_utc(begins)} to {_utc(ends)}",
+        where="consensus",
+        remedy="set this machine's clock; if it is right, that tor has lost contact with its network",
+    )
+
+
+def other_half(directory: Directory, ring: Ring) -> TestbedError | None:
+    """Why instances that share the service's key cannot be distributed now; None if they can.
+
+    In the half of a time period from TP to SRV clients ask for what a service calls its *next* descriptor. Its
+    introduction points are other ones, and no control port shows them.
+    """
+    if ring.clients_fetch_current:
+        return None
+    cycle = directory.consensus.periods.length * 60
+    ends = (directory.consensus.valid_after // cycle + 1) * cycle
+    return TestbedError(
+        f"until {_utc(ends)} clients ask for each instance's next descriptor, which no control port shows",
+        where="time period",
+        remedy="wait until then, or use instances with keys of their own (`publish: hybrid`), which work at any time",
+    )
+
+
+def _utc(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(moment))
