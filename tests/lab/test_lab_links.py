@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,12 +25,12 @@ ENGINES = [engine for engine in ("netem", "wire") if os.geteuid() == 0 and not i
 
 
 def round_trip_ms(lab: Lab, source: str, target: str, count: int = 5) -> float:
-    """The median of a few round trips."""
+    """The fastest of a few round trips: a busy machine makes others late, and none early."""
     address = str(lab.plan.address(target))
     done = lab.exec(source, ["ping", "-n", "-q", "-A", f"-c{count}", "-W2", address], check=True)
     answered = lab.exec(source, ["ping", "-n", "-A", f"-c{count}", "-W2", address]).stdout
     assert done.returncode == 0
-    return statistics.median(map(float, re.findall(r"time=([\d.]+)", answered)))
+    return min(map(float, re.findall(r"time=([\d.]+)", answered)))
 
 
 def star(make_plan: MakePlan, **first: object) -> Plan:

@@ -19,7 +19,7 @@ from testbed.errors import WaitTimeout
 
 pytestmark = [pytest.mark.vm, pytest.mark.skipif(bool(uml_lack()), reason=uml_lack() or "-")]
 
-SECONDS = 240
+SECONDS = 400
 
 
 @pytest.fixture(scope="module")
