@@ -49,6 +49,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--testbed-seed", type=int, metavar="N", help="seed instead of the topology's own")
     group.addoption("--testbed-param", action="append", default=[], metavar="KEY=VALUE", help="scenario parameter")
     group.addoption("--testbed-runs", metavar="DIR", help="folder for run folders (default: $TESTBED_RUNS or runs)")
+    group.addoption(
+        "--testbed-pcap",
+        action="append",
+        default=[],
+        metavar="NODE:IF",
+        help="capture packets there, or at all interfaces of NODE, into the run's pcap folder",
+    )
+    group.addoption("--testbed-no-fidelity", action="store_true", help="do not try the links before measuring")
     group.addoption("--testbed-keep", action="store_true", help="leave labs up at the end")
     group.addoption("--testbed-pause-on-error", action="store_true", help="stop before a failed test's lab goes down")
 
@@ -64,8 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "testbed(topology, hold=(), parameters={}): the topology of the module's lab, subsystems that the scenario "
-        "starts itself, and the parameters that it knows, with their defaults as text",
+        "testbed(topology, hold=(), parameters={}, fidelity=True): the topology of the module's lab, subsystems that "
+        "the scenario starts itself, the parameters that it knows, with their defaults as text, and whether links are "
+        "tried before a scenario measures",
     )
     config.stash.setdefault(_progress, Silent())
     config.stash[_runs] = []
@@ -136,6 +145,11 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
     if recorder:
         recorder.run.update(impairment=started.record.impair or "none")
         started.listeners.append(recorder.run.listener)
+    try:
+        _begin(request, started, recorder)
+    except BaseException:
+        started.down()
+        raise
     yield started
     if recorder:
         recorder.stop()  # its samplers read the lab's namespaces
@@ -144,6 +158,25 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
         config.stash[_kept].append(started.name)
     else:
         started.down()
+
+
+def _begin(request: pytest.FixtureRequest, started: Lab, recorder: Measure | None) -> None:
+    """Begin the captures that were asked for, and try the links before anything is measured on them."""
+    places = request.config.getoption("testbed_pcap")
+    if recorder is None:
+        if places:
+            raise TestbedError(
+                "--testbed-pcap: this scenario records no run that a capture could go to",
+                where=str(request.path),
+                remedy="have a test of it use the fixture `measure`",
+            )
+        return
+    for place in places:
+        recorder.capture(started, place)
+    marker = request.node.get_closest_marker("testbed")
+    wanted = marker.kwargs.get("fidelity", True) if marker else True
+    if wanted and not request.config.getoption("testbed_no_fidelity"):
+        recorder.check_fidelity(started)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from testbed.model.quantities import parse_duration_us
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
+    from testbed.measure.capture import Capture
+    from testbed.measure.fidelity import Fidelity
     from testbed.measure.store import Run
     from testbed.progress import Progress
 
@@ -27,7 +30,7 @@ class Measure(ProbeMethods):
         self.seed = seed
         self.progress = progress
         self._parameters = dict(parameters)
-        self._samplers: list[Sampler] = []
+        self._samplers: list[Sampler | Capture] = []
 
     @property
     def path(self) -> Path:
@@ -51,6 +54,38 @@ class Measure(ProbeMethods):
         sampler.start()
         self._samplers.append(sampler)
         return sampler
+
+    def capture(self, lab: Lab, place: str, *, filter: str = "", seconds: float | None = None) -> Capture:
+        """Capture packets from now on at ``a:eth0``, or at all interfaces of ``a``, into the run's ``pcap`` folder.
+
+        It ends with the scenario, or after ``seconds``. See ``capture.Capture``.
+        """
+        from testbed.measure.capture import Capture, parse_place
+
+        node, interface = parse_place(place)
+        stem = node if interface is None else f"{node}-{interface}"
+        taken = {path.name for path in (self.path / "pcap").iterdir()}
+        names = (f"{stem}.pcapng" if number == 1 else f"{stem}.{number}.pcapng" for number in count(1))
+        file = self.path / "pcap" / next(name for name in names if name not in taken)
+        capture = Capture(lab, node, interface, file=file, filter=filter, seconds=seconds, recorder=self.run)
+        self._samplers.append(capture.start())
+        return capture
+
+    def check_fidelity(self, lab: Lab, *, links: int | None = None) -> Fidelity:
+        """Try a sample of the lab's links; one that is not what the plan says makes the run INVALID.
+
+        The plugin does this before a scenario that measures. At most ``links`` are tried; see ``fidelity``.
+        """
+        from testbed.measure import fidelity
+
+        self.progress.update("link check", 0, 1)
+        found = fidelity.check_fidelity(
+            lab, links=fidelity.LINKS if links is None else links, seed=self.seed, recorder=self.run
+        )
+        for reason in found.reasons:
+            self.run.invalid(reason)
+        self.progress.update("link check", 1, 1)
+        return found
 
     def text(self, name: str) -> str:
         """The parameter ``name`` as written; KeyError if the scenario's marker does not declare it."""
@@ -77,7 +112,7 @@ class Measure(ProbeMethods):
         return [word.strip() for word in self.text(name).split(",") if word.strip()]
 
     def stop(self) -> None:
-        """End every sampler; the last values are in the store afterwards. A second call is idle."""
+        """End every sampler and capture; the last values are in the store afterwards. A second call is idle."""
         samplers, self._samplers = self._samplers, []
         failure: Exception | None = None
         for sampler in samplers:

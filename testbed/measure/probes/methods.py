@@ -19,6 +19,7 @@ from testbed.measure.sampler import Sampler
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
+    from testbed.measure.capture import Capture
     from testbed.measure.probes.asking import Kind
     from testbed.measure.store import Run
 
@@ -27,7 +28,7 @@ class ProbeMethods:
     """Base of ``Measure``. Each method returns what it saw and records it in the run."""
 
     run: Run
-    _samplers: list[Sampler]
+    _samplers: list[Sampler | Capture]
 
     def ping(
         self,
