@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import TestbedError, WaitTimeout
-from testbed.tor.control import await_any
+from testbed.tor.control import Control, await_any
 from testbed.tor.descriptor import parse_content_event, parse_event, parse_outer
 from testbed.tor.hsdir import Router
 from testbed.tor.network import TorNetwork
 
 FETCH_TIMEOUT = 30.0
-"""Seconds."""
+"""Seconds for all answers."""
+ATTEMPTS = 3
+"""Times that an HSDir is asked, should a circuit to it break."""
 FEWEST_ROUTERS = 5
 """In a network of so many, a relay can build the circuit of four hops by which an HSDir is asked."""
 
@@ -40,30 +43,46 @@ def read_hsdirs(
     ``owners`` are instances by the signing keys of their descriptors. ``reader`` is the node that asks; otherwise see
     ``default_readers``. WaitTimeout names the HSDirs that did not answer.
     """
-    label = address.removesuffix(".onion")
     readers = [reader] if reader else default_readers(network)
-    answers: dict[str, HSDirEntry] = {}
     controls = [network.control(name) for name in readers]
     try:
-        for control, name in zip(controls, readers, strict=True):
+        for control in controls:
             control.subscribe("HS_DESC", "HS_DESC_CONTENT")
-            asked = [hsdir for hsdir in hsdirs if _reader_of(hsdir, readers) == name]
-            if asked:
-                control.ask(" ".join(["HSFETCH", label, *(f"SERVER={hsdir.fingerprint}" for hsdir in asked)]))
-        deadline = time.monotonic() + FETCH_TIMEOUT
-        by_fingerprint = {hsdir.fingerprint: hsdir for hsdir in hsdirs}
-        while len(answers) < len(by_fingerprint):
-            if time.monotonic() > deadline:
-                silent = ", ".join(h.nickname for h in hsdirs if h.fingerprint not in answers)
-                raise WaitTimeout("HSDirs to answer", FETCH_TIMEOUT, f"nothing from {silent}", where=address)
-            for control in await_any(controls, 0.5):
-                for event in control.drain():
-                    entry = _entry(event, by_fingerprint, owners)
-                    if entry is not None:
-                        answers[entry.fingerprint] = entry
+        return _collect(controls, address, hsdirs, owners)
     finally:
         for control in controls:
             control.close()
+
+
+def _collect(
+    controls: Sequence[Control], address: str, hsdirs: Sequence[Router], owners: Mapping[bytes, str]
+) -> list[HSDirEntry]:
+    by_fingerprint = {hsdir.fingerprint: hsdir for hsdir in hsdirs}
+    answers: dict[str, HSDirEntry] = {}
+    asked: Counter[str] = Counter()
+
+    def ask(fingerprint: str) -> None:
+        asked[fingerprint] += 1
+        others = [control for control in controls if control.node != by_fingerprint[fingerprint].nickname]
+        (others or controls)[0].ask(f"HSFETCH {address.removesuffix('.onion')} SERVER={fingerprint}")
+
+    for fingerprint in by_fingerprint:
+        ask(fingerprint)
+    deadline = time.monotonic() + FETCH_TIMEOUT
+    while missing := [hsdir.nickname for hsdir in hsdirs if hsdir.fingerprint not in answers]:
+        if time.monotonic() > deadline:
+            seen = f"nothing from {', '.join(missing)}"
+            raise WaitTimeout("HSDirs to say what they hold", FETCH_TIMEOUT, seen, where=address)
+        for control in await_any(list(controls), 0.5):
+            for event in control.drain():
+                entry = _entry(event, by_fingerprint, owners)
+                if isinstance(entry, HSDirEntry):
+                    answers[entry.fingerprint] = entry
+                elif entry and asked[entry] < ATTEMPTS:
+                    ask(entry)
+                elif entry:
+                    name = by_fingerprint[entry].nickname
+                    raise TestbedError(f"HSDir {name} could not be asked: {event}", where=address)
     return [answers[hsdir.fingerprint] for hsdir in hsdirs]
 
 
@@ -77,23 +96,20 @@ def default_readers(network: TorNetwork) -> list[str]:
     return routers[:2] if len(routers) >= FEWEST_ROUTERS or not network.clients else network.clients[-1:]
 
 
-def _reader_of(hsdir: Router, readers: Sequence[str]) -> str:
-    return next((name for name in readers if name != hsdir.nickname), readers[0])
-
-
-def _entry(text: str, hsdirs: Mapping[str, Router], owners: Mapping[bytes, str]) -> HSDirEntry | None:
+def _entry(text: str, hsdirs: Mapping[str, Router], owners: Mapping[bytes, str]) -> HSDirEntry | str | None:
+    """What an event says: an answer, the fingerprint of an HSDir that was not reached, or nothing of interest."""
     now = time.monotonic()
     content = parse_content_event(text)
     if content is not None:
         fingerprint, descriptor = content
-        if fingerprint in hsdirs and descriptor:
-            outer = parse_outer(descriptor)
-            owner = owners.get(outer.signing_key, "")
-            return HSDirEntry(hsdirs[fingerprint].nickname, fingerprint, owner, outer.revision, now)
-        return None
+        if fingerprint not in hsdirs or not descriptor:
+            return None
+        outer = parse_outer(descriptor)
+        owner = owners.get(outer.signing_key, "")
+        return HSDirEntry(hsdirs[fingerprint].nickname, fingerprint, owner, outer.revision, now)
     event = parse_event(text)
     if event is None or event.action != "FAILED" or event.fingerprint not in hsdirs:
         return None
-    if event.reason != "NOT_FOUND":
-        raise TestbedError(f"HSDir {event.nickname} could not be asked: {event.reason}", where=event.address)
-    return HSDirEntry(event.nickname, event.fingerprint, "", None, now)
+    if event.reason == "NOT_FOUND":
+        return HSDirEntry(event.nickname, event.fingerprint, "", None, now)
+    return event.fingerprint

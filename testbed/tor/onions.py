@@ -103,7 +103,8 @@ class OnionServices:
         spec = self._spec(service)
         if instance not in self.instances(service):
             raise TestbedError(
-                f"{service!r} has no instance {instance!r}", remedy=f"its instances: {', '.join(self.instances(service))}"
+                f"{service!r} has no instance {instance!r}",
+                remedy=f"its instances: {', '.join(self.instances(service))}",
             )
         if instance in self.running(service):
             raise TestbedError(f"{instance} runs already")
@@ -145,7 +146,9 @@ class OnionServices:
 
     def descriptor(self, instance: str) -> Outer:
         """The current descriptor of a running instance, as it would upload it now."""
-        service = next(name for name in self.services if instance in self.instances(name))
+        service = next((name for name in self.services if instance in self.instances(name)), "")
+        if not service:
+            raise TestbedError(f"{instance!r} is no instance of an onion service", where="onions")
         node = make_node(self.lab, instance)
         label = self.address(service).removesuffix(".onion")
         try:

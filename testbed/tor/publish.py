@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from testbed.errors import WaitTimeout
 from testbed.lab.lab import Lab
@@ -47,9 +48,10 @@ class Publisher:
 
     def naive(self, stagger: float) -> None:
         """Start one instance after the other, ``stagger`` seconds apart, and wait until all are answered."""
-        begun = time.monotonic()
-        for number, node in enumerate(self._nodes):
-            self._pump(lambda due=begun + number * stagger: time.monotonic() >= due)  # type: ignore[misc]
+        due = time.monotonic()
+        for node in self._nodes:
+            self._pump(partial(_is_past, due))
+            due += stagger
             start(self._lab, [node])
             self._lab.event("onion_started", node.name, service=self._service, publish="naive")
         self._await_answers()
@@ -122,3 +124,7 @@ class Publisher:
             for item in [self._publications[node.name]]
         )
         return stuck(f"the descriptors of {self._service} to be answered by the HSDirs", LIMIT, late, seen)
+
+
+def _is_past(moment: float) -> bool:
+    return time.monotonic() >= moment

@@ -35,6 +35,7 @@ seed: 5
 tor: {authorities: 3, relays: 8, clients: 2, torrc: {MaxCircuitDirtiness: "700"}}
 onions:
   shop: {instances: 3, stagger: 1500ms, content: {size: 128KiB}}
+  idle: {instances: 1}
 """
 
 
@@ -208,6 +209,13 @@ def test_simultaneous_instances_share_a_counter(lab: Lab, onions: OnionServices)
     assert refused > 0, "ties are refused"
 
 
+def test_hsdirs_of_a_service_that_never_published(onions: OnionServices) -> None:
+    """They answer that they hold nothing."""
+    entries = onions.hsdir_map("idle")
+    assert len(entries) == 6
+    assert {(entry.instance, entry.revision) for entry in entries} == {("", None)}
+
+
 def test_clients_forget(lab: Lab, tor: TorNetwork, onions: OnionServices) -> None:
     """A client with a cached descriptor stays on it; after forgetting it asks again and finds the newcomer."""
     onions.start("shop", 1)
@@ -255,7 +263,7 @@ def test_another_process_can_go_on(lab: Lab, onions: OnionServices) -> None:
         (lambda onions: onions.start("shop", 4), r"4 instances of 'shop' cannot be started; the topology has 3"),
         (lambda onions: onions.start("shop", 0), r"0 instances"),
         (lambda onions: onions.start("shop", 1, "later"), r"'later' is no way to publish"),
-        (lambda onions: onions.start("shap"), r"no onion service 'shap'\n  services: shop"),
+        (lambda onions: onions.start("shap"), r"no onion service 'shap'\n  services: shop, idle"),
         (lambda onions: onions.address("shap"), r"no onion service 'shap'"),
         (lambda onions: onions.network.socks_path("client9"), r"'client9' is no node of the Tor network"),
     ],
