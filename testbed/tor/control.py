@@ -146,8 +146,10 @@ class Control:
             except OSError as error:
                 self._reopen(str(error))
                 return None
-        message = self._events.popleft()
-        return "\n".join(line for _, _, line in message.content())
+        lines = [line for _, _, line in self._events.popleft().content()]
+        if len(lines) > 1 and lines[-1] == "OK":  # closes an event that has data
+            del lines[-1]
+        return "\n".join(lines)
 
     def drain(self) -> list[str]:
         """All events that have arrived so far."""
