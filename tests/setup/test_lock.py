@@ -23,7 +23,8 @@ def locked() -> dict[str, str]:
 def test_lock_fulfils_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = locked()
-    for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+    extras = project["optional-dependencies"]
+    for text in [*project["dependencies"], *extras["dev"], *extras["parquet"]]:
         need = Requirement(text)
         assert canonicalize_name(need.name) in pins, f"{need.name} is not in requirements.lock"
         assert need.specifier.contains(pins[canonicalize_name(need.name)], prereleases=True), text
