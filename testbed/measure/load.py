@@ -78,10 +78,10 @@ def recorder(run: Run, step: str = "") -> Callable[[Download], None]:
 class ClientLoad:
     """A load that runs in a thread of its own, so that faults can be injected meanwhile.
 
-    Each client fetches back to back, with a new SOCKS username and so a new circuit each time, until ``duration``
-    seconds are over or it has made ``count`` downloads. A download under way at the end may finish within ``grace``
-    seconds and is then cut and reported as ``unfinished``. ``on_result`` is called in the load's thread for each
-    download; if it raises, the load ends and ``join`` raises that.
+    Each client fetches again and again, with a new SOCKS username and so a new circuit each time and ``pause`` seconds
+    after each, until ``duration`` seconds are over or it has made ``count`` downloads. A download under way at the end
+    may finish within ``grace`` seconds and is then cut and reported as ``unfinished``. ``on_result`` is called in the
+    load's thread for each download; if it raises, the load ends and ``join`` raises that.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class ClientLoad:
         *,
         duration: float | None = None,
         count: int | None = None,
+        pause: float = 0.0,
         timeout: float = TIMEOUT,
         grace: float = GRACE,
         on_result: Callable[[Download], None] = lambda download: None,
@@ -104,6 +105,7 @@ class ClientLoad:
         self._target = target
         self._duration = duration
         self._count = count
+        self._between = pause
         self._timeout = timeout
         self._grace = grace
         self._on_result = on_result
@@ -206,8 +208,9 @@ class ClientLoad:
             self._on_result(download)
             if download.outcome == "unfinished":
                 return
-            if download.outcome != "ok" and number != self._count:
-                await self._pause(download.started + _PAUSE - time.monotonic())
+            if number != self._count:
+                at_least = 0.0 if download.outcome == "ok" else download.started + _PAUSE - time.monotonic()
+                await self._pause(max(at_least, self._between))
 
     async def _pause(self, seconds: float) -> None:
         if seconds > 0:

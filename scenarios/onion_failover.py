@@ -1,0 +1,108 @@
+"""How soon do the others take over when one of N same-key instances dies? (DOI 10.3969/j.issn.1003-6970.2016.02.017)
+
+The instances publish together; all clients fetch again and again, a new circuit each time. At half time the instance
+that serves most clients is ended, by SIGKILL or SIGINT. Each client's own log of introductions is kept from that moment
+until it has been served again: it tells why some clients need a second and others half a minute or more.
+
+    testbed run onion_failover                                       the paper's network, N = 2, 3, 6; minutes a repeat
+    testbed run onion_failover --param instances=3 --param signal=SIGKILL --repeats 5
+    testbed run onion_failover --param background=no                 without the light traffic beside the measured one
+"""
+
+import time
+
+import pytest
+
+from testbed.lab.lab import Lab
+from testbed.measure.load import ClientLoad, recorder
+from testbed.measure.measure import Measure
+from testbed.tor.clientlog import IntroductionLogs
+from testbed.tor.experiment import EXPECTED, fitting, moment, onion_target, record_introductions, sockets
+from testbed.tor.instances import end, signal_number
+from testbed.tor.network import TorNetwork
+from testbed.tor.onions import OnionServices
+from testbed.tor.watch import Served, hsdirs_recorded, light_traffic
+
+pytestmark = pytest.mark.testbed(
+    topology="onion-failover.yaml",
+    hold=["onions"],
+    parameters={
+        "instances": "2,3,6",
+        "signal": "SIGKILL,SIGINT",
+        "publish": "simultaneous",
+        "background": "yes",
+        "seconds": "60s",
+        "limit": "150s",
+        "pause": "500ms",
+    },
+)
+
+TIMEOUT = 120.0
+"""Seconds for one download: more than the three stalls of 31 s that three introduction points can cost."""
+
+
+def test_onion_failover(lab: Lab, measure: Measure) -> None:
+    """End one instance of each number of instances, by each signal, as often as repeats say."""
+    onions: OnionServices = lab.subsystem("onions")
+    service, *others = onions.services
+    spec = onions.services[service]
+    for other in others[:1]:
+        onions.start(other, progress=measure.progress)
+    measure.watch(lab, spec.attach or "core", onions.instances(service))
+    numbers = fitting(measure, "instances", spec.instances, least=2)
+    for repeat in range(1, measure.repeats + 1):
+        for number in numbers:
+            for name in measure.words("signal"):
+                for background in measure.words("background"):
+                    quiet = background != "yes" or not others
+                    _trial(lab, measure, service, "" if quiet else others[0], number, name, repeat)
+
+
+def _trial(lab: Lab, measure: Measure, service: str, other: str, number: int, signal: str, repeat: int) -> None:
+    tor: TorNetwork = lab.subsystem("tor")
+    onions: OnionServices = lab.subsystem("onions")
+    publish = measure.text("publish")
+    step = f"n{number}-{signal.lower()}{'' if other else '-quiet'}-r{repeat}"
+    onions.start(service, number, publish, progress=measure.progress)
+    onions.forget_descriptors()
+    detail = {"experiment": "failover", "n": number, "nodes": onions.running(service), "publish": publish}
+    detail |= {"signal": signal, "background": other, "repeat": repeat, **EXPECTED}
+    try:
+        with (
+            measure.step(step, **detail),
+            hsdirs_recorded(onions, service, measure, step),
+            light_traffic(onions, other),
+        ):
+            _fail(tor, onions, measure, service, step, signal_number(signal))
+    finally:
+        onions.stop(service)
+
+
+def _fail(tor: TorNetwork, onions: OnionServices, measure: Measure, service: str, step: str, signal: int) -> None:
+    half, limit = measure.seconds("seconds") / 2, measure.seconds("limit")
+    served = Served(recorder(measure.run, step))
+    load = ClientLoad(
+        sockets(tor),
+        onion_target(onions, service),
+        duration=2 * half + limit,
+        pause=measure.seconds("pause"),
+        timeout=TIMEOUT,
+        on_result=served,
+        progress=measure.progress,
+    )
+    load.start()
+    try:
+        time.sleep(half)
+        counts = served.by_instance().most_common(1)
+        assert counts, "no client was served before the instance was to be ended"
+        victim = counts[0][0]
+        with IntroductionLogs(tor, tor.clients) as logs:
+            since = end(onions.lab, [victim], signal)
+            moment(measure, step, "ended", victim, t=since)
+            never = served.await_all(set(tor.clients), since, limit)
+            record_introductions(measure, step, logs, tor.clients, since, served.first_after(since))
+        measure.progress.update("recovered", len(tor.clients) - len(never), len(tor.clients))
+        time.sleep(max(0.0, since + half - time.monotonic()))
+    finally:
+        load.stop(grace=2)
+        load.join()

@@ -1,0 +1,78 @@
+"""What the scenarios about instances that come and go have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.errors import TestbedError
+from testbed.measure.content import content_digest
+from testbed.measure.fetch import Target
+from testbed.tor.torrc import HTTP_PORT
+
+if TYPE_CHECKING:
+    from testbed.measure.measure import Measure
+    from testbed.tor.clientlog import IntroductionLogs
+    from testbed.tor.network import TorNetwork
+    from testbed.tor.onions import OnionServices
+
+EXPECTED = {"expect_failures": True}
+"""Detail of a step whose downloads are meant to fail."""
+_TELLING = {"nack", "stalled", "fetch", "descriptor", "useless"}
+
+
+def onion_target(onions: OnionServices, service: str) -> Target:
+    """The file that a service serves, and what it must be."""
+    size = onions.services[service].content.size
+    digest = content_digest(size, onions.lab.plan.seed)
+    return Target(onions.address(service), HTTP_PORT, "/file", size, digest)
+
+
+def sockets(tor: TorNetwork) -> Mapping[str, Path]:
+    """The SOCKS socket of every client."""
+    return {name: tor.socks_path(name) for name in tor.clients}
+
+
+def fitting(measure: Measure, parameter: str, most: int, least: int = 1) -> list[int]:
+    """The numbers of a parameter that a topology with ``most`` instances can do; TestbedError if there is none."""
+    wanted = measure.integers(parameter)
+    found = [number for number in wanted if least <= number <= most]
+    if not found:
+        raise TestbedError(
+            f"the topology allows for {least} to {most}, {parameter} is {measure.text(parameter)}",
+            remedy=f"set --param {parameter}={most}, or give the service more `instances`",
+        )
+    return found
+
+
+def moment(measure: Measure, step: str, what: str, node: str = "", *, t: float | None = None) -> None:
+    """Record when something was done to the service: ``stopped``, ``started``, ``published`` and so on."""
+    measure.run.event("moment", node, t=t, step=step, what=what)
+
+
+def record_introductions(
+    measure: Measure,
+    step: str,
+    logs: IntroductionLogs,
+    clients: Iterable[str],
+    since: float,
+    until: Mapping[str, float],
+) -> None:
+    """Record what each client logged of its introductions from ``since`` until its own ``until`` (or to the end).
+
+    Only what tells why it took long: refusals, stalls, and descriptors that were asked for.
+    """
+    for client in clients:
+        end = until.get(client, float("inf"))
+        for mark in logs.marks(client):
+            if mark.what in _TELLING and since <= mark.t + mark.seconds and mark.t <= end:
+                measure.run.event(
+                    "introduction",
+                    client,
+                    t=max(mark.t, since),
+                    step=step,
+                    what=mark.what,
+                    relay=mark.relay,
+                    seconds=round(mark.seconds - max(0.0, since - mark.t), 3),
+                )

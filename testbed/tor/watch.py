@@ -1,0 +1,145 @@
+"""What goes on beside an experiment: which HSDir holds what, who has been served since, and a little traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.errors import TestbedError
+from testbed.measure.fetch import Download, fetch
+from testbed.tor.experiment import onion_target, sockets
+
+if TYPE_CHECKING:
+    from testbed.measure.measure import Measure
+    from testbed.tor.onions import OnionServices
+
+HSDIR_PERIOD = 10.0
+"""Seconds between two readings of the HSDirs; a reading is a handful of small fetches."""
+
+
+@contextmanager
+def hsdirs_recorded(
+    onions: OnionServices, service: str, measure: Measure, step: str, *, period: float = HSDIR_PERIOD
+) -> Iterator[None]:
+    """Read what each responsible HSDir holds at the beginning and end, and every ``period`` seconds between.
+
+    Each answer is an event ``hsdir``; a reading that fails is an event ``hsdir-unread``, not the end of the run.
+    """
+    over = threading.Event()
+
+    def read() -> None:
+        try:
+            entries = onions.hsdir_map(service)
+        except TestbedError as error:
+            measure.event("hsdir-unread", step=step, service=service, message=str(error))
+            return
+        for entry in entries:
+            measure.event(
+                "hsdir",
+                entry.nickname,
+                step=step,
+                service=service,
+                fingerprint=entry.fingerprint,
+                instance=entry.instance,
+                revision=entry.revision,
+            )
+
+    def watch() -> None:
+        while not over.wait(period):
+            read()
+
+    read()
+    watcher = threading.Thread(target=watch, name="hsdir-watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        read()
+
+
+class Served:
+    """Who has been served, by whom and when: an ``on_result`` of a load that hands every download on."""
+
+    def __init__(self, on_result: Callable[[Download], None]) -> None:
+        self._on_result = on_result
+        self._good: dict[str, list[Download]] = {}
+        self._changed = threading.Condition()  # its lock may be taken again by whoever holds it
+
+    def __call__(self, download: Download) -> None:
+        """Take note of a download."""
+        self._on_result(download)
+        if download.outcome == "ok":
+            with self._changed:
+                self._good.setdefault(download.client, []).append(download)
+                self._changed.notify_all()
+
+    def by_instance(self) -> Counter[str]:
+        """How many clients each instance was the last to serve."""
+        with self._changed:
+            return Counter(downloads[-1].instance for downloads in self._good.values())
+
+    def first_after(self, since: float) -> dict[str, float]:
+        """When each client's first success that began after ``since`` ended; without those that had none."""
+        with self._changed:
+            later = {name: [item.ended for item in got if item.started >= since] for name, got in self._good.items()}
+        return {name: min(ends) for name, ends in later.items() if ends}
+
+    def await_all(self, clients: set[str], since: float, timeout: float) -> set[str]:
+        """Wait until each client has had a success that began after ``since``; those that had none in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: clients <= self.first_after(since).keys(), timeout)
+        return clients - self.first_after(since).keys()
+
+
+@contextmanager
+def light_traffic(onions: OnionServices, service: str, *, pause: float = 0.5, timeout: float = 20) -> Iterator[None]:
+    """Every client fetches from ``service`` too, a new circuit each time, with a pause between. Not recorded.
+
+    In a network where nothing else moves, cells that announce the end of a circuit stay in the buffers of idle
+    connections, and relays do not learn of an instance's death; a real network is never that still. Without a service
+    there is no such traffic.
+    """
+    if not service:
+        yield
+        return
+    proxies, target = sockets(onions.network), onion_target(onions, service)
+    ready = threading.Event()
+    started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
+
+    async def one(name: str, proxy: Path) -> None:
+        while True:
+            username = f"light-{name}-{time.monotonic_ns()}"
+            if (await fetch(name, 0, proxy, target, username, timeout)).outcome == "unfinished":
+                return
+            await asyncio.sleep(pause)
+
+    async def everyone() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        started.append((asyncio.get_running_loop(), task))
+        ready.set()
+        await asyncio.gather(*(one(name, proxy) for name, proxy in proxies.items()))
+
+    def work() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(everyone())
+
+    thread = threading.Thread(target=work, name="light-traffic", daemon=True)
+    thread.start()
+    ready.wait()
+    try:
+        yield
+    finally:
+        loop, task = started[0]
+        with contextlib.suppress(RuntimeError):  # it ended meanwhile
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join()
