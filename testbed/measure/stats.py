@@ -103,6 +103,32 @@ def bootstrap_ratio(
     return Estimate(value, low, high, n)
 
 
+def bootstrap_difference(
+    above: Sequence[Sequence[Time]],
+    below: Sequence[Sequence[Time]],
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+) -> Estimate:
+    """Median of ``above`` less median of ``below`` with its percentile bootstrap interval, as ``bootstrap_median``.
+
+    NaN where both are infinite. No interval where either has but one time.
+    """
+    pool_above, medians_above = _bootstrap(above, seed, resamples)
+    pool_below, medians_below = _bootstrap(below, seed + 1, resamples)
+    n = min(len(pool_above), len(pool_below))
+    value = _difference(median_time(pool_above), median_time(pool_below))
+    if n < 2:
+        return Estimate(value, n=n)
+    differences = np.array([_difference(a, b) for a, b in zip(medians_above, medians_below, strict=True)])
+    differences = differences[~np.isnan(differences)]
+    if not len(differences):
+        return Estimate(value, n=n)
+    low, high = _percentiles(differences, level)
+    return Estimate(value, low, high, n)
+
+
 def mean_interval(
     values: Sequence[float],
     *,
@@ -244,3 +270,7 @@ def _percentiles(values: Any, level: float) -> tuple[float, float]:
 
 def _ratio(above: float, below: float) -> float:
     return math.nan if not below > 0 or math.isinf(below) or math.isnan(above) else above / below
+
+
+def _difference(above: float, below: float) -> float:
+    return math.nan if math.isinf(above) and math.isinf(below) else above - below
