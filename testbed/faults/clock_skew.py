@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,6 @@ from pydantic import Field
 from testbed.faults.base import Fault, FaultError, Memory
 from testbed.faults.fields import NodeName, ServiceName, Skew
 from testbed.faults.tools import programs, vdso
-from testbed.runtime.base import start_time
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -40,31 +40,25 @@ class ClockSkew(Fault):
         return programs.claims(lab, self.node, self.service, "clock")
 
     def remember(self, lab: Lab) -> Memory:
-        """Nothing: what is to be restored can be told from the kernel's own code."""
+        """When this was, in clock ticks since boot. What is to be restored can be told from the kernel's own code."""
         programs.running(lab, self.node, self.service)
-        if not programs.members(lab, self.node, self.service):
+        if not self._members(lab):
             raise FaultError(f"nothing runs in node {self.node}")
         vdso.image()
-        return {}
+        return {"ticks": int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))}
 
     def inject(self, lab: Lab, memory: Memory) -> None:
-        """Shift the clock of every process, and of what was started meanwhile."""
-
-        def right() -> list[int]:
-            found = [pid for pid in self._members(lab) if not vdso.is_shifted(pid)]
-            for pid in found:
-                try:
-                    vdso.shift(pid, self.skew)
-                except (ProcessLookupError, FileNotFoundError):
-                    continue
-            return [pid for pid in found if start_time(pid) is not None and not vdso.is_shifted(pid)]
-
-        programs.await_none(right, f"the clocks of node {self.node} to be shifted", 10)
+        """Shift the clock of every process."""
+        for pid in self._members(lab):
+            try:
+                vdso.shift(pid, self.skew)
+            except (ProcessLookupError, FileNotFoundError):
+                continue  # it has ended
 
     def verify(self, lab: Lab, memory: Memory) -> str:
         """Each process has the code, and that code shifts the clock of a process made for the trial, and not ours."""
-        pids = list(self._members(lab))
-        wrong = [pid for pid in pids if start_time(pid) is not None and not vdso.reads(pid, self.skew)]
+        pids = [pid for pid, started in self._members(lab).items() if started <= memory["ticks"]]
+        wrong = [pid for pid in pids if not self._reads(pid)]
         if wrong or not pids:
             raise FaultError(f"the clock of processes {wrong} is not shifted", where=f"node {self.node}")
         measured = self._measure(lab)
@@ -90,6 +84,12 @@ class ClockSkew(Fault):
         if self.service is not None and self.service not in lab.services(self.node):
             return {}
         return programs.members(lab, self.node, self.service)
+
+    def _reads(self, pid: int) -> bool:
+        try:
+            return vdso.reads(pid, self.skew)
+        except (ProcessLookupError, FileNotFoundError):
+            return True  # it has ended
 
     def _measure(self, lab: Lab) -> int:
         """Microseconds by which a process in the node's network, shifted in the same way, is off."""

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
-from testbed.faults.base import Fault, FaultError, Memory
+from testbed.errors import TestbedError
+from testbed.faults.base import Fault, FaultBusy, FaultError, Memory
 from testbed.faults.fields import LinkEnds
+from testbed.faults.journal import Journal
 from testbed.lab import links
 from testbed.model.quantities import Duration, Fraction, Rate
 from testbed.plan.types import Impairment, Link
@@ -48,8 +50,17 @@ class Degrade(Fault):
         return {f"impairment of link {self._link(lab).name}"}
 
     def remember(self, lab: Lab) -> Memory:
-        """What the link does now."""
-        now = links.impairment(lab, self._link(lab))
+        """What the link does now. One that is to be exchanged must not be down, or the like, at that moment."""
+        link = self._link(lab)
+        now = links.impairment(lab, link)
+        wanted = self._wanted(lab, now)
+        exchanged = any(one.needs_engine for one in wanted) and not any(one.needs_engine for one in now)
+        if exchanged and lab.impair_engine(needed=True) == "wire":
+            for entry in Journal(lab.folder).entries():
+                if any(claim.endswith(f"of link {link.name}") for claim in entry.claims) and entry.kind != self.kind:
+                    raise FaultBusy(
+                        f"link {link.name} is in the hands of fault {entry.id}", remedy="heal that one first"
+                    )
         return {"before": [one.model_dump(mode="json") for one in now]}
 
     def inject(self, lab: Lab, memory: Memory) -> None:
@@ -87,9 +98,14 @@ class Degrade(Fault):
         return there, back
 
     def _compare(self, lab: Lab, wanted: tuple[Impairment, Impairment]) -> None:
-        found = links.impairment(lab, self._link(lab))
+        link = self._link(lab)
+        found = links.impairment(lab, link)
         if found != wanted:
-            raise FaultError(f"link {self._link(lab).name} reads {found} after {wanted} was set")
+            raise FaultError(f"link {link.name} reads {found} after {wanted} was set")
+        try:
+            links.verify(lab, link)
+        except TestbedError as error:
+            raise FaultError(f"link {link.name} is not as it was set: {error}") from error
 
     def _link(self, lab: Lab) -> Link:
         return links.find(lab, *self.link)

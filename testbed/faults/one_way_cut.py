@@ -33,8 +33,8 @@ class OneWayCut(Fault):
         end, family = self._receiver(lab)
         filters.verify(lab, end.node, memory, 1, family)
         sender = links.end_at(links.find(lab, *self.link), self.link[0])
-        if not end.addresses:
-            return "the rule is in force"
+        if not (sender.addresses and end.addresses):
+            return "the rule is in force"  # a switch sends nothing of its own
 
         def send() -> bool:
             return filters.datagram(lab, sender.node, end.addresses[0].ip, device=sender.ifname)

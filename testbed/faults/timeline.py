@@ -284,7 +284,7 @@ def _entry_schemas() -> Iterator[JsonSchemaValue]:
         own = fault.model_json_schema()
         properties = {"fault": {"const": kind}, **own["properties"]}
         required = ["fault", *own.get("required", ())]
-        description = (fault.__doc__ or "").split("\n\n")[0]
+        description = " ".join((fault.__doc__ or "").split())
         entry = {"type": "object", "additionalProperties": False, "description": description, "required": required}
         hold = {"for": shared["for"]}
         choices.append({**entry, "properties": {**properties, **hold}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.errors import ApplyError, TestbedError
 from testbed.lab.state import write_atomically
-from testbed.net import build, impair, namespace, readback, requests
+from testbed.net import build, impair, namespace, netem, readback, requests
+from testbed.net.impair import EngineName
 from testbed.net.netlink import Netlink, Request
 from testbed.net.wire import engine as wire
 from testbed.net.wire.control import Wire
@@ -162,15 +164,18 @@ def change(lab: Lab, link: Link, forward: Impairment | None = None, backward: Im
     """
     before = impairment(lab, link)
     wanted = (forward or before[0], backward or before[1])
-    if wanted == before:
+    whole = _is_whole(lab, link)
+    if wanted == before and whole:
         return
     after = link.model_copy(update={"forward": wanted[0], "backward": wanted[1]})
     needs = wanted[0].needs_engine or wanted[1].needs_engine
     engine = lab.impair_engine(needed=needs)
     wired = link.name in _wired(lab)
+    # Written first: if we are killed meanwhile, whoever changes the link back does not take it for unchanged.
+    _remember(lab, after)
     interrupted = None
-    if needs and engine == "wire" and not wired:
-        interrupted = _swap(lab, after)
+    if (needs and engine == "wire" and not wired) or not whole:
+        interrupted = _exchange(lab, after, engine)
     else:
         if wired:
             both = settings_of(wanted[0]), settings_of(wanted[1])
@@ -178,9 +183,25 @@ def change(lab: Lab, link: Link, forward: Impairment | None = None, backward: Im
                 connection.change(link.name, forward=both[0].plain(), backward=both[1].plain())
         for end, outgoing in ((link.a, wanted[0]), (link.b, wanted[1])):
             in_node(lab, end.node, partial(_set_egress, end, outgoing, link.mtu, wired))
-    _remember(lab, after)
     detail: dict[str, Any] = {} if interrupted is None else {"interrupted": interrupted}
     lab.event("link", link=link.name, forward=plain(wanted[0]), backward=plain(wanted[1]), **detail)
+
+
+def verify(lab: Lab, link: Link) -> None:
+    """Read back that a link does what ``impairment`` says. ApplyError names what differs."""
+    now = impairment(lab, link)
+    wired = link.name in _wired(lab)
+    for end, outgoing in ((link.a, now[0]), (link.b, now[1])):
+        where = f"node {end.node}"
+        index = device(lab, end).index
+        held = in_node(lab, end.node, partial(netem.read_one, index=index))
+        impair.verify_egress(where, held, end, outgoing, link.mtu, None if wired else lab.record.impair)
+    if wired:
+        with Wire(lab.folder) as connection:
+            state = connection.links()[link.name]
+        for direction, carried, outgoing in (("there", state.forward, now[0]), ("back", state.backward, now[1])):
+            if carried != settings_of(outgoing):
+                raise ApplyError(f"the wire carries {link.name} {direction} with {carried}, not {outgoing}")
 
 
 def plain(impairment: Impairment) -> dict[str, Any]:
@@ -207,16 +228,25 @@ def _set_egress(end: End, outgoing: Impairment, mtu: int, wired: bool, netlink: 
     impair.set_egress(netlink, f"node {end.node}", index, end, outgoing, mtu, wired=wired)
 
 
-def _swap(lab: Lab, link: Link) -> float:
-    """Exchange a veth for a link of the wire; seconds for which the link carried nothing."""
+def _is_whole(lab: Lab, link: Link) -> bool:
+    """Whether both interfaces are there and joined; not so if an exchange was broken off."""
+    ends = [in_node(lab, end.node, readback.devices).get(end.ifname) for end in (link.a, link.b)]
+    if None in ends:
+        return False
+    joined = all(end.carrier for end in ends if end)
+    return joined or not all(end.up for end in ends if end) or link.name in _wired(lab)
+
+
+def _exchange(lab: Lab, link: Link, engine: EngineName | None) -> float:
+    """Make a link anew, as a veth or carried by the wire; seconds for which it carried nothing."""
     plan = current(lab)
-    links = tuple(link if other.name == link.name else other for other in plan.links)
-    plan = plan.model_copy(update={"links": links})
-    if not (lab.folder / STATE).exists():
+    wired = impair.is_wired(link, engine)
+    if wired and not (lab.folder / STATE).exists():
         wire.start(lab.folder, lab.id, [])
     before = time.monotonic()
-    build.relink(plan, link, lab.namespace, "wire")
-    _carry(lab, link)
+    build.relink(plan, link, lab.namespace, engine)
+    if wired:
+        _carry(lab, link)
     return time.monotonic() - before
 
 
@@ -245,7 +275,9 @@ def _changed(lab: Lab) -> dict[str, dict[str, Impairment]]:
 
 
 def _remember(lab: Lab, link: Link) -> None:
-    changed = _changed(lab)
-    changed[link.name] = {"forward": link.forward, "backward": link.backward}
-    data = {name: {key: value.model_dump() for key, value in both.items()} for name, both in changed.items()}
-    write_atomically(lab.folder / _CHANGES, json.dumps(data))
+    with (lab.folder / f".{_CHANGES}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # others may change other links at the same moment
+        changed = _changed(lab)
+        changed[link.name] = {"forward": link.forward, "backward": link.backward}
+        data = {name: {key: value.model_dump() for key, value in both.items()} for name, both in changed.items()}
+        write_atomically(lab.folder / _CHANGES, json.dumps(data))

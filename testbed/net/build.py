@@ -99,7 +99,9 @@ def _relink(
             ends = {end.ifname for link in links for end in (link.a, link.b) if end.node == name}
             _configure(plan, plan.node(name), item, engine, None if name in fresh else ends)
         for name in opened:
-            verify(plan, plan.node(name), opened[name].netlink, engine)
+            # the rest of a node that was there may be otherwise just now, such as with another link down
+            ends = {end.ifname for link in links for end in (link.a, link.b) if end.node == name}
+            verify(plan, plan.node(name), opened[name].netlink, engine, None if name in fresh else ends)
     finally:
         for item in opened.values():
             item.netlink.close()
@@ -227,15 +229,27 @@ def _outgoing(link: Link, node: str) -> Impairment:
     return link.forward if link.a.node == node else link.backward
 
 
-def verify(plan: Plan, node: Node, netlink: Netlink, engine: EngineName | None = None) -> None:
-    """Compare what the kernel holds with the plan; ApplyError names the first difference. ``netlink`` is inside."""
+def verify(
+    plan: Plan,
+    node: Node,
+    netlink: Netlink,
+    engine: EngineName | None = None,
+    ends: Collection[str] | None = None,
+) -> None:
+    """Compare what the kernel holds with the plan; ApplyError names the first difference. ``netlink`` is inside.
+
+    ``ends``: only these interfaces (kernel names) and what leads through them.
+    """
     where = f"node {node.name}"
     found = readback.devices(netlink)
+    index = {ifname: device.index for ifname, device in found.items() if ends is None or ifname in ends}
+    concerned = set(index.values())
     shaped = any(outgoing != Impairment() for _, outgoing, _ in ends_of(plan, node.name))
     held = netem.read(netlink) if shaped else {}
-    addresses = readback.addresses(netlink)
     expected_addresses: set[tuple[int, Interface]] = set()
     for end, outgoing, mtu in ends_of(plan, node.name):
+        if ends is not None and end.ifname not in ends:
+            continue
         device = found.get(end.ifname)
         if device is None:
             raise ApplyError(f"interface {end.interface} is missing", where=where)
@@ -245,13 +259,16 @@ def verify(plan: Plan, node: Node, netlink: Netlink, engine: EngineName | None =
         if outgoing != Impairment():
             impair.verify_egress(where, held.get(device.index, {}), end, outgoing, mtu, engine)
         expected_addresses.update((device.index, address) for address in end.addresses)
+    addresses = {entry for entry in readback.addresses(netlink) if entry[0] in concerned}
     _same(where, "addresses", expected_addresses, addresses)
-    index = {ifname: device.index for ifname, device in found.items()}
-    wanted_routes = sorted((str(r.destination), str(r.via), index[r.ifname]) for r in node.routes)
-    seen_routes = sorted((str(to), str(via), oif) for to, via, oif in readback.routes(netlink))
+    wanted_routes = sorted((str(r.destination), str(r.via), index[r.ifname]) for r in node.routes if r.ifname in index)
+    seen_routes = sorted(
+        (str(to), str(via), oif) for to, via, oif in readback.routes(netlink) if ends is None or oif in concerned
+    )
     _same(where, "routes", wanted_routes, seen_routes)
-    wanted_neighbours = {(index[n.ifname], n.address, n.mac) for n in node.neighbours}
-    _same(where, "neighbours", wanted_neighbours, readback.permanent_neighbours(netlink))
+    wanted_neighbours = {(index[n.ifname], n.address, n.mac) for n in node.neighbours if n.ifname in index}
+    neighbours = {entry for entry in readback.permanent_neighbours(netlink) if ends is None or entry[0] in concerned}
+    _same(where, "neighbours", wanted_neighbours, neighbours)
 
 
 def _same(where: str, what: str, wanted: object, seen: object) -> None:

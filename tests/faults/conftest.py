@@ -1,0 +1,60 @@
+"""A lab for the tests of faults, up for all of them: hosts on a router, and two hosts on a switch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_world import Watch, topology
+
+from testbed.faults.faults import Faults, own_faults
+from testbed.lab.lab import Lab
+from testbed.lab.up import up
+
+
+@pytest.fixture(scope="session")
+def shared_lab() -> Iterator[Lab]:
+    """One lab a session, in a state folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="tbtest-", dir="/var/tmp"))
+    folder.chmod(0o711)
+    before = os.environ.get("TESTBED_STATE")
+    os.environ["TESTBED_STATE"] = str(folder)
+    lab = up(topology(), f"faults-{os.getpid()}", owner=os.getpid())
+    try:
+        yield lab
+    finally:
+        os.environ["TESTBED_STATE"] = str(folder)
+        lab.down()
+        shutil.rmtree(folder)
+        del os.environ["TESTBED_STATE"]
+        if before is not None:
+            os.environ["TESTBED_STATE"] = before
+
+
+@pytest.fixture
+def lab(shared_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """The shared lab, without faults at the beginning and at the end of each test."""
+    monkeypatch.setenv("TESTBED_STATE", str(shared_lab.folder.parents[1]))
+    assert Faults(shared_lab).entries() == []
+    yield shared_lab
+    left = [entry.id for entry in Faults(shared_lab).entries()]
+    Faults(shared_lab).heal_all()
+    assert left == [], "the test left faults"
+
+
+@pytest.fixture
+def faults(lab: Lab) -> Iterator[Faults]:
+    """Faults of this process."""
+    made = own_faults(lab)
+    yield made
+    made.heal_all()
+
+
+@pytest.fixture
+def watch(lab: Lab) -> Watch:
+    """Sees from outside what faults do."""
+    return Watch(lab)
