@@ -22,6 +22,8 @@ from testbed.errors import TestbedError
 from testbed.progress import Progress, Silent
 
 if TYPE_CHECKING:
+    from testbed.faults.faults import Faults
+    from testbed.faults.runner import Timeline
     from testbed.lab.lab import Lab
     from testbed.measure.measure import Measure
     from testbed.model.topology import Topology
@@ -177,6 +179,27 @@ def _begin(request: pytest.FixtureRequest, started: Lab, recorder: Measure | Non
     wanted = marker.kwargs.get("fidelity", True) if marker else True
     if wanted and not request.config.getoption("testbed_no_fidelity"):
         recorder.check_fidelity(started)
+
+
+@pytest.fixture
+def faults(lab: Lab) -> Iterator[Faults]:
+    """Injects faults into the module's lab; all are healed at the end of the test, however it ends."""
+    from testbed.faults.faults import own_faults
+
+    made = own_faults(lab)
+    yield made
+    made.heal_all()
+
+
+@pytest.fixture
+def timeline(lab: Lab) -> Iterator[Timeline]:
+    """The timeline of the module's topology: ``timeline.run()`` to its end, or ``with timeline:`` beside the block.
+
+    What it did is healed at the end of the test.
+    """
+    made: Timeline = lab.subsystem("timeline")
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="module")
