@@ -12,6 +12,7 @@ from testbed.tor.control import Control, await_any
 from testbed.tor.descriptor import parse_content_event, parse_event, parse_outer
 from testbed.tor.hsdir import Router
 from testbed.tor.network import TorNetwork
+from testbed.tor.owners import JOINT, whose
 
 FETCH_TIMEOUT = 30.0
 """Seconds for all answers."""
@@ -28,11 +29,13 @@ class HSDirEntry:
     nickname: str
     fingerprint: str
     instance: str
-    """Whose descriptor it holds; empty if it holds none, or one that nobody here has made."""
+    """Whose descriptor it holds; empty if it holds none, or one that nobody here has made. ``a+b`` of a mixed one."""
     revision: int | None
     """None: it holds no descriptor."""
     time: float
     """``time.monotonic()`` of the answer."""
+    instances: tuple[str, ...] = ()
+    """All whose introduction points are in it."""
 
 
 def read_hsdirs(
@@ -40,8 +43,8 @@ def read_hsdirs(
 ) -> list[HSDirEntry]:
     """Ask every one of ``hsdirs`` for the descriptor of a service, by HSFETCH (control-spec 3.27).
 
-    ``owners`` are instances by the signing keys of their descriptors. ``reader`` is the node that asks; otherwise see
-    ``default_readers``. WaitTimeout names the HSDirs that did not answer.
+    ``owners`` are instances by the keys of their descriptors, see ``owners.whose``. ``reader`` is the node that asks;
+    otherwise see ``default_readers``. WaitTimeout names the HSDirs that did not answer.
     """
     readers = [reader] if reader else default_readers(network)
     controls = [network.control(name) for name in readers]
@@ -75,7 +78,7 @@ def _collect(
             raise WaitTimeout("HSDirs to say what they hold", FETCH_TIMEOUT, seen, where=address)
         for control in await_any(list(controls), 0.5):
             for event in control.drain():
-                entry = _entry(event, by_fingerprint, owners)
+                entry = _entry(event, address, by_fingerprint, owners)
                 if isinstance(entry, HSDirEntry):
                     answers[entry.fingerprint] = entry
                 elif entry and asked[entry] < ATTEMPTS:
@@ -96,7 +99,9 @@ def default_readers(network: TorNetwork) -> list[str]:
     return routers[:2] if len(routers) >= FEWEST_ROUTERS or not network.clients else network.clients[-1:]
 
 
-def _entry(text: str, hsdirs: Mapping[str, Router], owners: Mapping[bytes, str]) -> HSDirEntry | str | None:
+def _entry(
+    text: str, address: str, hsdirs: Mapping[str, Router], owners: Mapping[bytes, str]
+) -> HSDirEntry | str | None:
     """What an event says: an answer, the fingerprint of an HSDir that was not reached, or nothing of interest."""
     now = time.monotonic()
     content = parse_content_event(text)
@@ -104,9 +109,9 @@ def _entry(text: str, hsdirs: Mapping[str, Router], owners: Mapping[bytes, str])
         fingerprint, descriptor = content
         if fingerprint not in hsdirs or not descriptor:
             return None
-        outer = parse_outer(descriptor)
-        owner = owners.get(outer.signing_key, "")
-        return HSDirEntry(hsdirs[fingerprint].nickname, fingerprint, owner, outer.revision, now)
+        names = whose(descriptor, address, owners)
+        revision = parse_outer(descriptor).revision
+        return HSDirEntry(hsdirs[fingerprint].nickname, fingerprint, JOINT.join(names), revision, now, names)
     event = parse_event(text)
     if event is None or event.action != "FAILED" or event.fingerprint not in hsdirs:
         return None

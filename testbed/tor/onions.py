@@ -1,32 +1,27 @@
-"""Onion services whose instances share one identity key: start, stop, and who is published where."""
+"""Onion services with several instances behind one address: start, stop, and who is published where."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import signal
-import time
-from typing import Literal, cast
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.progress import Progress, Silent
 from testbed.runtime.base import Process
-from testbed.tor import torrc, webserver
+from testbed.tor import starting, strategies
 from testbed.tor.control import ControlError
 from testbed.tor.descriptor import Outer, parse_outer
+from testbed.tor.distribute.document import Content, read_descriptor
 from testbed.tor.hsdirmap import HSDirEntry, read_hsdirs
-from testbed.tor.keys import hidden_service_files, onion_address, onion_key
+from testbed.tor.keys import onion_address, onion_key
 from testbed.tor.network import TorNetwork
-from testbed.tor.node import TorNode, blame, make_node, prepare
-from testbed.tor.publication import Publication, descriptor_name
-from testbed.tor.publish import Publisher
+from testbed.tor.node import TorNode, blame, make_node
+from testbed.tor.owners import Owners
+from testbed.tor.publication import Publication
 from testbed.tor.spec import OnionSpec, OnionsSpec
+from testbed.tor.strategies import Strategy
 from testbed.tor.subsystem import instance_names
-from testbed.tor.timeperiod import require_current
-
-Publish = Literal["naive", "simultaneous"]
 
 
 class OnionServices:
@@ -35,6 +30,7 @@ class OnionServices:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.network = TorNetwork(lab)
+        self._owners = Owners(lab.folder)
         self.services: dict[str, OnionSpec] = OnionsSpec.model_validate(lab.plan.sections["onions"]).root
 
     def address(self, service: str) -> str:
@@ -65,8 +61,7 @@ class OnionServices:
     ) -> list[Publication]:
         """Start the first ``instances`` instances of a service (all), each as on a new machine, and publish.
 
-        ``publish`` is the topology's unless given. ``naive``: each starts ``stagger`` after the one before and
-        publishes by itself. ``simultaneous``: all get ready without network and are given it at one moment.
+        ``publish`` is the topology's unless given, see ``strategies.STRATEGIES``.
 
         Returns when every upload has been answered and each responsible HSDir has acknowledged a descriptor of one of
         the instances: what became of each one's uploads. TestbedError if that cannot be, or not in time; the instances
@@ -79,14 +74,12 @@ class OnionServices:
                 f"{number} instances of {service!r} cannot be started; the topology has {spec.instances}",
                 remedy=f"set `onions.{service}.instances` to {number}, or start fewer",
             )
-        mode = publish or spec.publish
-        if mode not in ("naive", "simultaneous"):
-            raise TestbedError(f"{mode!r} is no way to publish", remedy="use naive or simultaneous")
+        strategy = strategies.find(publish or spec.publish)
         if self.running(service):
             raise TestbedError(f"{', '.join(self.running(service))} run already", remedy="stop the service first")
         nodes = [make_node(self.lab, name) for name in self.instances(service)[:number]]
         try:
-            return self._start(service, spec, nodes, cast(Publish, mode), progress or Silent())
+            return self._start(service, nodes, strategy, progress or Silent())
         except BaseException as error:
             cause = blame(error, nodes) if isinstance(error, ControlError) else error
             self.stop(service)
@@ -100,7 +93,6 @@ class OnionServices:
 
         Returns as ``start`` does, and raises as it does; of the others nothing changes then.
         """
-        spec = self._spec(service)
         if instance not in self.instances(service):
             raise TestbedError(
                 f"{service!r} has no instance {instance!r}",
@@ -108,9 +100,15 @@ class OnionServices:
             )
         if instance in self.running(service):
             raise TestbedError(f"{instance} runs already")
+        strategy, names = starting.recorded(self, service)
+        if instance not in names and strategy.name not in starting.BY_THEMSELVES:
+            raise TestbedError(
+                f"{instance} was not among those that were started, so `{strategy.name}` does not know it",
+                remedy=f"it knows {', '.join(names)}",
+            )
         node = make_node(self.lab, instance)
         try:
-            (publication,) = self._start(service, spec, [node], "naive", progress or Silent())
+            publications = self._start(service, [node], strategy, progress or Silent(), joining=True)
         except BaseException as error:
             cause = blame(error, [node]) if isinstance(error, ControlError) else error
             for process in self._processes(service):
@@ -119,10 +117,14 @@ class OnionServices:
             raise cause from error
         finally:
             node.close()
-        return publication
+        return publications[0]
 
     def stop(self, service: str, progress: Progress | None = None, *, number: int = signal.SIGKILL) -> None:
-        """End tor and web server of every instance that runs, by SIGKILL unless another signal is given."""
+        """End tor and web server of every instance that runs, by SIGKILL unless another signal is given.
+
+        Who publishes for them is ended first.
+        """
+        starting.end_helpers(self, service)
         processes = self._processes(service)
         for process in processes:
             process.signal(number)
@@ -138,7 +140,7 @@ class OnionServices:
         key = onion_key(self.lab.plan.seed, service)
         directory = self.network.directory()
         hsdirs = directory.ring(key.public).fetched.hsdirs
-        return read_hsdirs(self.network, self.address(service), hsdirs, self._owners())
+        return read_hsdirs(self.network, self.address(service), hsdirs, self._owners.known())
 
     def forget_descriptors(self) -> None:
         """Make all clients forget the descriptors of all services, see ``TorNetwork.forget_descriptors``."""
@@ -146,47 +148,41 @@ class OnionServices:
 
     def descriptor(self, instance: str) -> Outer:
         """The current descriptor of a running instance, as it would upload it now."""
+        return parse_outer(self._descriptor(instance)[0])
+
+    def content(self, instance: str) -> Content:
+        """The same with its introduction points."""
+        return read_descriptor(*self._descriptor(instance))
+
+    def _descriptor(self, instance: str) -> tuple[str, bytes]:
+        """An instance's current descriptor, and the public key of the service that it is of."""
         service = next((name for name in self.services if instance in self.instances(name)), "")
         if not service:
             raise TestbedError(f"{instance!r} is no instance of an onion service", where="onions")
+        strategy, _ = starting.recorded(self, service)
+        public = strategies.key_of(strategy, self.lab.plan.seed, service, instance).public
         node = make_node(self.lab, instance)
-        label = self.address(service).removesuffix(".onion")
         try:
-            return parse_outer(node.require().getinfo(f"hs/service/desc/id/{label}"))
+            label = onion_address(public).removesuffix(".onion")
+            return node.require().getinfo(f"hs/service/desc/id/{label}"), public
         finally:
             node.close()
 
     def _start(
-        self, service: str, spec: OnionSpec, nodes: list[TorNode], mode: Publish, progress: Progress
+        self, service: str, nodes: list[TorNode], strategy: Strategy, progress: Progress, *, joining: bool = False
     ) -> list[Publication]:
-        directory = self.network.directory()
-        consensus = directory.consensus
-        require_current(consensus.periods.interval, time.time(), valid_after=consensus.valid_after)
-        key = onion_key(self.lab.plan.seed, service)
-        wanted = directory.ring(key.public).fetched
-        files = {f"service/{name}": content for name, content in hidden_service_files(key).items()}
-        authorities = self.network.authority_lines()
-        for node in nodes:
-            options = torrc.common(node.paths, authorities)
-            options += torrc.instance(node.paths, held=mode == "simultaneous")
-            prepare(node, torrc.with_extra(options, self.network.spec.torrc_options), {**directory.files(), **files})
-            webserver.prepare(node.name, node.paths, spec.content.size, self.lab.plan.seed)
-        webserver.start(self.lab, nodes)
-        label = onion_address(key.public).removesuffix(".onion")
-        publications = [Publication(node.name, label, descriptor_name(wanted)) for node in nodes]
-        publisher = Publisher(self.lab, service, nodes, publications, wanted.hsdirs, progress)
-        if mode == "naive":
-            publisher.naive(spec.stagger / 1e6)
-        else:
-            publisher.simultaneous()
+        begun = starting.begin(self, service, strategy, nodes, progress)
+        publications = starting.join(begun) if joining else starting.run(begun)
         self._remember(service)
-        unknown = [hsdir for hsdir in wanted.hsdirs if hsdir.fingerprint not in publisher.acknowledged()]
+        acknowledged = set().union(*(item.acknowledged() for item in publications))
+        unknown = [hsdir for hsdir in begun.wanted.hsdirs if hsdir.fingerprint not in acknowledged]
         if unknown:  # it answered for both descriptors, or refused all of ours: ask it
-            entries = read_hsdirs(self.network, self.address(service), unknown, self._owners())
+            entries = read_hsdirs(self.network, self.address(service), unknown, self._owners.known())
             lacking = [entry.nickname for entry in entries if not entry.instance]
             if lacking:
                 raise TestbedError(f"{', '.join(lacking)} took no descriptor of {service}", where="onions")
-        self.lab.event("onion_ready", service=service, instances=[node.name for node in nodes], publish=mode)
+        names = [node.name for node in nodes]
+        self.lab.event("onion_ready", service=service, instances=names, publish=strategy.name)
         return publications
 
     def _spec(self, service: str) -> OnionSpec:
@@ -201,20 +197,9 @@ class OnionServices:
         return [process for process in self.lab.processes() if process.node in names and process.alive()]
 
     def _remember(self, service: str) -> None:
-        """Keep which instance has which signing key; HSDirs hold descriptors for longer than instances live."""
-        owners = self._owners()
+        """Keep whose keys are in which descriptor."""
+        found = {}
         for name in self.running(service):
-            with contextlib.suppress(TestbedError):  # not ready yet, or just ended
-                owners[self.descriptor(name).signing_key] = name
-        text = json.dumps({key.hex(): name for key, name in owners.items()})
-        path = self.lab.folder / "onions.json"
-        new = path.with_suffix(f".{os.getpid()}.{time.monotonic_ns()}")
-        new.write_text(text)
-        new.replace(path)
-
-    def _owners(self) -> dict[bytes, str]:
-        try:
-            known = json.loads((self.lab.folder / "onions.json").read_text())
-        except FileNotFoundError:
-            return {}
-        return {bytes.fromhex(key): name for key, name in known.items()}
+            with contextlib.suppress(TestbedError, ValueError):  # not ready yet, or just ended
+                found[name] = self.content(name)
+        self._owners.remember(found)

@@ -46,17 +46,27 @@ class Publisher:
         self._answered: dict[str, float] = {}
         self._controls: dict[str, Control] = {}
 
-    def naive(self, stagger: float) -> None:
+    def naive(self, stagger: float) -> list[Publication]:
         """Start one instance after the other, ``stagger`` seconds apart, and wait until all are answered."""
-        due = time.monotonic()
-        for node in self._nodes:
-            self._pump(partial(_is_past, due))
-            due += stagger
-            start(self._lab, [node])
-            self._lab.event("onion_started", node.name, service=self._service, publish="naive")
-        self._await_answers()
+        now = time.monotonic()
+        self._start_at([(node, now + place * stagger) for place, node in enumerate(self._nodes)], "naive")
+        return self._await_answers()
 
-    def simultaneous(self) -> None:
+    def late(self, stagger: float, which: int, late_by: float) -> list[Publication]:
+        """As ``naive``, but instance ``which`` (from 1) starts ``late_by`` seconds after the last of the others."""
+        now = time.monotonic()
+        others = [node for place, node in enumerate(self._nodes, 1) if place != which]
+        times = [(node, now + place * stagger) for place, node in enumerate(others)]
+        self._start_at([*times, (self._nodes[which - 1], times[-1][1] + late_by)], "late")
+        return self._await_answers()
+
+    def _start_at(self, times: Sequence[tuple[TorNode, float]], way: str) -> None:
+        for node, due in times:
+            self._pump(partial(_is_past, due), patience=max(0.0, due - time.monotonic()))
+            start(self._lab, [node])
+            self._lab.event("onion_started", node.name, service=self._service, publish=way)
+
+    def simultaneous(self) -> list[Publication]:
         """Start all instances without network, give it to all at one moment, and wait until all are answered."""
         start(self._lab, self._nodes)
         self._pump(lambda: len(self._controls) == len(self._nodes))
@@ -65,17 +75,18 @@ class Publisher:
             list(pool.map(lambda control: control.setconf(DisableNetwork=0), self._controls.values()))
         for node in self._nodes:
             self._lab.event("onion_started", node.name, service=self._service, publish="simultaneous")
-        self._await_answers()
+        return self._await_answers()
 
     def acknowledged(self) -> set[str]:
         """HSDirs that have certainly taken a descriptor of one of the instances."""
         return set().union(*(publication.acknowledged() for publication in self._publications.values()))
 
-    def _await_answers(self) -> None:
+    def _await_answers(self) -> list[Publication]:
         self._pump(lambda: len(self._answered) == len(self._nodes))
+        return list(self._publications.values())
 
-    def _pump(self, done: Callable[[], bool]) -> None:
-        """Take in events until ``done``."""
+    def _pump(self, done: Callable[[], bool], patience: float = 0.0) -> None:
+        """Take in events until ``done``; WaitTimeout ``patience`` seconds later than usual."""
         begun = time.monotonic()
         while True:
             self._connect()
@@ -83,7 +94,7 @@ class Publisher:
             if done():
                 return
             check_alive(self._nodes)
-            if time.monotonic() - begun > LIMIT:
+            if time.monotonic() - begun > LIMIT + patience:
                 raise self._timeout()
             if not self._controls:
                 time.sleep(_TICK)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, RootModel
+from pydantic import Field, RootModel, StrictBool
 
 from testbed.model.quantities import Duration, Size
 from testbed.model.topology import AttachmentSpec, Count, Name, Spec
+from testbed.tor.strategies import MAX_POINTS
 
 MAX_INSTANCES = 60
 """Most instances of one onion service: six HSDirs times ten instances a descriptor."""
@@ -34,6 +35,11 @@ class TorSpec(Spec):
     )
 
     @property
+    def hsdirs(self) -> int:
+        """How many HSDirs are responsible for a descriptor."""
+        return min(2 * self.hsdir_spread, self.authorities + self.relays + self.exits)
+
+    @property
     def torrc_options(self) -> dict[str, tuple[str, ...]]:
         """``torrc`` with every value as a tuple."""
         return {option: (value,) if isinstance(value, str) else value for option, value in self.torrc.items()}
@@ -49,11 +55,23 @@ class OnionSpec(Spec):
     """One onion address, served by several instances that share its identity key."""
 
     instances: Annotated[Count, Field(ge=1, le=MAX_INSTANCES)] = 1
-    publish: Literal["naive", "simultaneous"] = Field(
+    publish: Literal["naive", "simultaneous", "late", "distributor", "onionbalance", "hybrid"] = Field(
         "naive",
-        description="`naive`: each instance starts and publishes by itself; `simultaneous`: all are released together.",
+        description="How the instances' descriptors come to the HSDirs; see docs/publishing.md.",
     )
-    stagger: Duration = Field(2_000_000, description="With `naive`: time from one instance's start to the next's.")
+    stagger: Duration = Field(
+        2_000_000, description="With `naive` and `late`: time from one instance's start to the next's."
+    )
+    late: Annotated[Count, Field(ge=1, le=MAX_INSTANCES)] | None = Field(
+        None, description="With `late`: the instance that starts after the others; otherwise the last."
+    )
+    late_by: Duration = Field(30_000_000, description="With `late`: time from the others' start to that instance's.")
+    introduction_points: Annotated[Count, Field(ge=1, le=MAX_POINTS)] = Field(
+        3, description="Introduction points of each instance."
+    )
+    single_onion: StrictBool = Field(
+        False, description="Single onion service: instances are not anonymous, their circuits have one hop."
+    )
     runtime: Literal["process", "container"] | None = None
     image: str | None = None
     attach: str | None = Field(None, description="Router that the instances hang on.")

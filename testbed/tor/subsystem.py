@@ -10,7 +10,8 @@ from testbed.model.topology import Topology
 from testbed.plan.builder import PlanBuilder
 from testbed.progress import Progress
 from testbed.subsystem import ProgramNeed
-from testbed.tor.spec import OnionSpec, OnionsSpec, TorSpec
+from testbed.tor import strategies
+from testbed.tor.spec import MAX_INSTANCES, OnionSpec, OnionsSpec, TorSpec
 from testbed.tor.timeperiod import MAX_INTERVAL, ROUNDS
 from testbed.tor.torrc import FIXED_OPTIONS, option_problem
 
@@ -122,6 +123,16 @@ class OnionsSubsystem:
             yield Problem(("onions",), "onion services need a Tor network", "add a section `tor`", at_key=True)
         if not spec.root:
             yield Problem(("onions",), "no onion service is named", "name one, such as `shop: {instances: 3}`")
+        tor = topology.sections.get("tor")
+        hsdirs = tor.hsdirs if isinstance(tor, TorSpec) else MAX_INSTANCES
+        for service, onion in spec.root.items():
+            strategy = strategies.STRATEGIES[onion.publish]
+            what, remedy = strategies.number_problem(strategy, onion.instances, hsdirs, onion.introduction_points)
+            if what:
+                yield Problem(("onions", service, "instances"), what, remedy)
+            if onion.late is not None and onion.late > onion.instances:
+                what = f"there is no instance {onion.late} that could be late"
+                yield Problem(("onions", service, "late"), what, f"write a number from 1 to {onion.instances}")
 
     def expand(self, spec: OnionsSpec, topology: Topology, build: PlanBuilder) -> None:
         """One node an instance."""

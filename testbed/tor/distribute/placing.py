@@ -83,7 +83,14 @@ class Placer:
         """Upload to HSDirs that failed, with the counter of what the others hold."""
         revision = max((held.made.revision for held in shelf.held.values()), default=0)
         revision = revision or self._counters.next(shelf.signer.public)
-        self._upload(shelf, {item: self._make(shelf, shelf.plan[item], live, revision) for item in due})
+        made = {}
+        for item in due:
+            sent = shelf.sent.get(item)
+            if sent and sent.names == shelf.plan[item] and sent.made.revision == revision:
+                made[item] = sent.made  # perhaps it has this one, and only its answer was lost
+            else:
+                made[item] = self._make(shelf, shelf.plan[item], live, revision)
+        self._upload(shelf, made)
 
     def verify(self, shelf: Shelf, only: Sequence[str] = ()) -> None:
         """Fetch back what HSDirs hold, and note what is not as it should be."""
@@ -98,11 +105,16 @@ class Placer:
                 self._compare(shelf, item, text)
 
     def _compare(self, shelf: Shelf, item: str, text: str) -> None:
-        held = shelf.held.get(item)
+        sent = shelf.sent.get(item)
         outer = parse_outer(text) if text else None
-        if outer and held and outer.signing_key == held.made.signing_key:
-            held.verified = time.monotonic()
+        if outer and sent and outer.signing_key == sent.made.signing_key:
+            sent.verified = time.monotonic()
+            shelf.held[item] = sent
+            shelf.succeed(item, self._journal)
             return
+        held = shelf.held.get(item)
+        if outer and held and outer.signing_key == held.made.signing_key:
+            return  # one of ours, but not the last one, which it did not get
         name = shelf.router(item).nickname
         if outer is None:
             self._journal.event("descriptor_gone", name)
@@ -145,13 +157,14 @@ class Placer:
 
     def _upload(self, shelf: Shelf, made: Mapping[str, Made]) -> list[str]:
         """The HSDirs that took theirs."""
+        shelf.sent |= {item: Held(one, shelf.plan[item]) for item, one in made.items()}
         answers = self._agents.post(self.label, {item: one.text for item, one in made.items()})
         taken = []
         for item, reason in answers.items():
             if reason:
                 shelf.fail(item, reason, self._journal)
                 continue
-            shelf.held[item] = Held(made[item], shelf.plan[item])
+            shelf.held[item] = shelf.sent[item]
             shelf.succeed(item, self._journal)
             taken.append(item)
         rejected = [item for item, reason in answers.items() if reason == "UPLOAD_REJECTED"]

@@ -51,6 +51,8 @@ class Shelf:
     """Whether it is the descriptor that clients ask for, so that it can be fetched back."""
     plan: dict[str, Names] = field(default_factory=dict)
     """Instances by fingerprint of the HSDir."""
+    sent: dict[str, Held] = field(default_factory=dict)
+    """What each HSDir was last sent, whether or not it took it."""
     held: dict[str, Held] = field(default_factory=dict)
     failing: dict[str, Failure] = field(default_factory=dict)
     placed_at: float | None = None
@@ -112,6 +114,7 @@ class Shelf:
             responsible=responsible,
             fetched=fetched,
             plan={item: names for item, names in self.plan.items() if item in stay},
+            sent={item: sent for item, sent in self.sent.items() if item in stay},
             held={item: held for item, held in self.held.items() if item in stay},
             failing={item: failure for item, failure in self.failing.items() if item in stay},
         )

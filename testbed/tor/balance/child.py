@@ -1,0 +1,107 @@
+"""``python -m testbed.tor.balance.child SETTINGS.json``: the real OnionBalance 0.2.4 with other constants.
+
+Changed from outside, before it begins; none of its code is copied:
+
+* its timers (``hs_v3.params``);
+* the number of HSDirs a replica, which it takes for a constant where tor goes by the consensus;
+* the length of time periods and of shared-random runs, which it knows for voting intervals of an hour and of 20 s only;
+* the key of its revision counters, see ``revision``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.tor.balance.revision import tor_revision
+from testbed.tor.balance.settings import BalancerSettings, Timers
+from testbed.tor.blinding import BlindedSigner
+from testbed.tor.timeperiod import ROUNDS
+
+KEY_HEADER = 32
+"""Bytes before the key in tor's key files."""
+
+
+def write_configuration(settings: BalancerSettings) -> Path:
+    """OnionBalance's own configuration file."""
+    path = Path(settings.folder) / "onionbalance.yaml"
+    instances = [{"address": address} for address in settings.instances]
+    path.write_text(yaml.safe_dump({"services": [{"key": settings.key, "instances": instances}]}))
+    return path
+
+
+def set_constants(timers: Timers, spread: int) -> None:
+    """Change OnionBalance's parameters."""
+    from onionbalance.hs_v3 import params
+
+    params.INITIAL_CALLBACK_DELAY = timers.start
+    params.FETCH_DESCRIPTOR_FREQUENCY = timers.fetch
+    params.PUBLISH_DESCRIPTOR_CHECK_FREQUENCY = timers.check
+    params.FRONTEND_DESCRIPTOR_LIFETIME = timers.lifetime
+    params.INSTANCE_DESCRIPTOR_TOO_OLD = timers.too_old
+    params.HSDIR_SPREAD_STORE = spread
+
+
+def set_periods() -> None:
+    """Make OnionBalance take the voting interval from the consensus, as tor does (its freshness)."""
+    from onionbalance.hs_v3.consensus import Consensus
+    from stem.util import datetime_to_unix
+
+    def interval(self: Any) -> int:
+        return int(datetime_to_unix(self.consensus.fresh_until) - datetime_to_unix(self.consensus.valid_after))
+
+    def run_start(self: Any) -> int:
+        valid_after = int(datetime_to_unix(self.consensus.valid_after))
+        return valid_after - valid_after // interval(self) % ROUNDS * interval(self)
+
+    Consensus._get_srv_phase_duration = lambda self: ROUNDS // 2 * interval(self) // 60
+    Consensus.get_time_period_length = lambda self: ROUNDS * interval(self) // 60
+    Consensus.get_start_time_of_current_srv_run = run_start
+    Consensus.get_start_time_of_previous_srv_run = lambda self: run_start(self) - ROUNDS * interval(self)
+
+
+def set_revisions(secret: bytes) -> None:
+    """Make OnionBalance number descriptors as a tor with this secret key would."""
+    from onionbalance.hs_v3.descriptor import OBDescriptor
+    from onionbalance.hs_v3.hashring import get_srv_and_time_period
+    from onionbalance.hs_v3.onionbalance import my_onionbalance
+
+    def revision(self: Any, identity: Any, first: bool) -> int:
+        consensus = my_onionbalance.consensus
+        _, period = get_srv_and_time_period(first)
+        signer = BlindedSigner.make(secret, period, consensus.get_time_period_length())
+        begun = (
+            consensus.get_start_time_of_previous_srv_run() if first else consensus.get_start_time_of_current_srv_run()
+        )
+        return tor_revision(signer, int(time.time()) - begun + 1)
+
+    OBDescriptor._get_revision_counter = revision
+
+
+def main(path: Path) -> int:
+    """Run OnionBalance; it ends by SIGTERM or when it gives up."""
+    settings = BalancerSettings.model_validate_json(path.read_text())
+    set_constants(settings.timers, settings.spread)
+    set_periods()
+    set_revisions(Path(settings.key).read_bytes()[KEY_HEADER:])
+    from onionbalance.hs_v3 import manager
+
+    arguments = argparse.Namespace(
+        config=str(write_configuration(settings)),
+        ip="127.0.0.1",
+        port=0,
+        socket=settings.control,
+        verbosity="info",
+        is_testnet=False,
+        hs_version="v3",
+    )
+    return int(manager.main(arguments) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
