@@ -46,7 +46,7 @@ def report(
     from testbed.measure.validity import verdict
     from testbed.report import build_report
 
-    path = _find(run, folder or runs_root())
+    path = find_run(run, folder or runs_root())
     written = build_report(path, output)
     for reason in verdict(RunReader(path)).invalid:
         print(f"INVALID: {reason}")
@@ -67,7 +67,7 @@ def _row(run: RunReader) -> tuple[str, ...]:
     return run.path.name, str(manifest.get("scenario", "")), started, repeats, run.status, validity
 
 
-def _find(run: str, root: Path) -> Path:
+def find_run(run: str, root: Path) -> Path:
     """The folder of a run given by name under ``root``, by path, or by the beginning of one name."""
     for path in (root / run, Path(run)):
         if path.is_dir():
