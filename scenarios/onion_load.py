@@ -8,27 +8,20 @@ each responsible HSDir holds is read back from it. The report puts the shares an
     testbed run onion_load --topology topologies/demo.yaml --param instances=1,3 --param seconds=8s
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
-from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.load import recorder, run_load
 from testbed.measure.measure import Measure
 from testbed.tor.network import TorNetwork
 from testbed.tor.onions import OnionServices
+from testbed.tor.watch import hsdirs_recorded
 
 pytestmark = pytest.mark.testbed(
     topology="onion-paper.yaml",
     hold=["onions"],
     parameters={"instances": "1,2,3,6", "publish": "naive,simultaneous", "seconds": "60s"},
 )
-
-HSDIR_PERIOD = 10.0
-"""Seconds between two readings of the HSDirs; a reading is a handful of small fetches."""
 
 
 def test_onion_load(lab: Lab, measure: Measure) -> None:
@@ -55,7 +48,7 @@ def _step(lab: Lab, measure: Measure, service: str, number: int, publish: str, r
     onions.forget_descriptors()
     try:
         detail = {"instances": number, "publish": publish, "repeat": repeat}
-        with measure.step(name, **detail), _hsdirs_recorded(onions, service, measure, name):
+        with measure.step(name, **detail), hsdirs_recorded(onions, service, measure, name):
             summary = run_load(
                 {client: tor.socks_path(client) for client in tor.clients},
                 onions.address(service),
@@ -70,40 +63,3 @@ def _step(lab: Lab, measure: Measure, service: str, number: int, publish: str, r
     finally:
         onions.stop(service)
     assert summary.ok > 0, f"no download came through in step {name}: {dict(summary.outcomes)}"
-
-
-@contextmanager
-def _hsdirs_recorded(onions: OnionServices, service: str, measure: Measure, step: str) -> Iterator[None]:
-    """Read what each responsible HSDir holds at the step's beginning and end, and from time to time between."""
-    over = threading.Event()
-
-    def read() -> None:
-        try:
-            entries = onions.hsdir_map(service)
-        except TestbedError as error:  # a reading that fails is part of the record, not the end of the run
-            measure.event("hsdir-unread", step=step, service=service, message=str(error))
-            return
-        for entry in entries:
-            measure.event(
-                "hsdir",
-                entry.nickname,
-                step=step,
-                service=service,
-                fingerprint=entry.fingerprint,
-                instance=entry.instance,
-                revision=entry.revision,
-            )
-
-    def watch() -> None:
-        while not over.wait(HSDIR_PERIOD):
-            read()
-
-    read()
-    watcher = threading.Thread(target=watch, name="hsdir-watch", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
-        read()

@@ -30,11 +30,6 @@ def namespaces(lab: str) -> list[Path]:
         return []
 
 
-def labs_with_namespaces() -> set[str]:
-    """Ids of all labs that have a namespace on this machine."""
-    return {path.name.split("-")[1] for path in namespace.NETNS_FOLDER.glob("tb-????????-*")}
-
-
 def processes(lab: str) -> dict[int, int]:
     """Pid and start time of every living process of a lab, but for our own process and those that it runs under
     (a user may say ``down`` in a shell inside the lab)."""

@@ -9,7 +9,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 from testbed.net.netlink import Netlink, attributes
 from testbed.plan.types import Address, Interface, Network
 
-_GETLINK, _GETADDR, _GETROUTE, _GETNEIGH, _GETQDISC = 18, 22, 26, 30, 38
+_GETLINK, _GETADDR, _GETROUTE, _GETNEIGH = 18, 22, 26, 30
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 1, 3, 4, 10, 52, 53
 _UP, _LOWER_UP = 0x1, 0x10000
 _PERMANENT = 0x80
@@ -29,17 +29,6 @@ class Device:
     """Whether the other end is there and up; immediate, unlike the operational state."""
     master: int
     altname: str
-
-
-@dataclass(frozen=True, slots=True)
-class Qdisc:
-    """A root queueing discipline."""
-
-    index: int
-    kind: str
-    handle: int
-    rate_bytes: int
-    """Token bucket rate, bytes per second; 0 for other kinds."""
 
 
 def devices(netlink: Netlink) -> dict[str, Device]:
@@ -97,20 +86,4 @@ def permanent_neighbours(netlink: Netlink) -> set[tuple[int, Address, str]]:
         if state & _PERMANENT:
             parts = attributes(data, 12)
             found.add((index, ip_address(parts[1]), parts.get(2, b"").hex(":")))
-    return found
-
-
-def qdiscs(netlink: Netlink) -> dict[int, Qdisc]:
-    """The root queueing discipline of each interface, by index."""
-    found = {}
-    for data in netlink.dump(_GETQDISC, bytes(20)):
-        _, index, handle, parent = struct.unpack_from("=BxxxiII", data)
-        if parent != 0xFFFFFFFF:
-            continue
-        parts = attributes(data, 20)
-        kind = parts[1].rstrip(b"\0").decode()
-        rate = 0
-        if kind == "tbf":
-            rate = struct.unpack_from("=I", attributes(parts[2], 0)[1], 8)[0]
-        found[index] = Qdisc(index, kind, handle, rate)
     return found
