@@ -12,6 +12,12 @@ BENCHMARKS = {
     "bringup-small": "bench.bringup",
     "bringup-paper": "bench.bringup",
     "demo": "bench.demo",
+    "wire-accuracy": "bench.wire",
+    "wire-accuracy-median": "bench.wire",
+    "wire-throughput": "bench.wire",
+    "wire-packets": "bench.wire",
+    "wire-aggregate": "bench.wire",
+    "wire-restart": "bench.wire",
 }
 """Module of each benchmark; its ``measure(name)`` gives a ``Figure``."""
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from bench.wire_world import World
+from testbed.net.wire.control import Traffic
+from testbed.net.wire.protocol import LATENESS_BUCKETS, quantile_us
 
 _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 _STAMP = struct.Struct("=qq")
 PORT = 5001
+CONNECT_TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +29,52 @@ class Carried:
     """What went over the wire in a while, and what it took."""
 
     seconds: float
-    bytes: int
     frames: int
-    cpu_user: float
-    """Seconds of processor time of the core, in itself and in the kernel."""
-    cpu_system: float
+    bytes: int
     dropped: int
+    lateness: list[int]
+    cpu_user: float
+    """Seconds of processor time of the core in itself, and in the kernel."""
+    cpu_system: float
 
     def text(self) -> str:
         """For people."""
         user, system = (100 * value / self.seconds for value in (self.cpu_user, self.cpu_system))
-        rates = f"{self.bytes / self.seconds / 1e6:.0f} MB/s, {self.frames / self.seconds:.0f} frames/s"
-        return f"{rates}, core {user:.0f} % + {system:.0f} % in the kernel, {self.dropped} dropped"
+        rates = f"{self.bytes / self.seconds / 1e6:.0f} MB/s in {self.frames / self.seconds:.0f} frames/s"
+        late = ", ".join(f"{share:.1%} below {quantile_us(self.lateness, share)} us" for share in (0.5, 0.99, 0.999))
+        return (
+            f"{rates}; {self.dropped} dropped; core {user:.0f} % + kernel {system:.0f} % of a processor; late: {late}"
+        )
+
+
+def measured(world: World, work: Callable[[], None]) -> Carried:
+    """What the wire carries while ``work`` runs."""
+    with world.wire() as wire:
+        pid = wire.status().pid
+        assert pid
+        start, cpu, before = time.monotonic(), _cpu(pid), _totals(wire.statistics())
+        work()
+        seconds = time.monotonic() - start
+        user, system = (new - old for new, old in zip(_cpu(pid), cpu, strict=True))
+        after = _totals(wire.statistics())
+    frames, octets, dropped, *lateness = (new - old for new, old in zip(after, before, strict=True))
+    return Carried(seconds, frames, octets, dropped, lateness, user, system)
+
+
+def _totals(statistics: dict[str, dict[str, Traffic]]) -> list[int]:
+    totals = [0] * (3 + LATENESS_BUCKETS)
+    for one in (traffic for both in statistics.values() for traffic in both.values()):
+        it = one.counters
+        row = [it.delivered, it.delivered_bytes, it.full + it.refused + one.overflowed, *one.lateness]
+        totals = [total + value for total, value in zip(totals, row, strict=True)]
+    return totals
+
+
+def _cpu(pid: int) -> tuple[float, float]:
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    tick = os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) / tick, int(fields[12]) / tick
 
 
 @contextmanager
@@ -51,6 +89,34 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
+@contextmanager
+def _in_real_time(priority: int = 10) -> Iterator[None]:
+    """Run this process, and those that it starts meanwhile, before the other programs of the machine, of which the
+    figures are then more independent; the wire has priority 50."""
+    policy = os.sched_getscheduler(0), os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *policy)
+
+
+@contextmanager
+def _beside(work: Callable[[], None]) -> Iterator[None]:
+    """Run ``work`` in a process of its own meanwhile."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def one_way(world: World, hosts: Sequence[str], seconds: float, rate: int) -> list[float]:
     """Milliseconds on the way from each of ``hosts`` to ``core``, one packet at a time at ``rate`` a second in all.
 
@@ -61,15 +127,12 @@ def one_way(world: World, hosts: Sequence[str], seconds: float, rate: int) -> li
         receiver = stack.enter_context(world.inside("core", lambda: _udp(("0.0.0.0", PORT))))  # noqa: S104
         receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 27)
         receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        senders = [stack.enter_context(world.inside(host, lambda: _udp())) for host in hosts]
+        senders = [stack.enter_context(world.inside(host, _udp)) for host in hosts]
         for sender, host in zip(senders, hosts, strict=True):
             sender.connect((str(world.plan.links_of(host)[0].peer(host).addresses[0].ip), PORT))
-        policy = os.sched_getscheduler(0), os.sched_getparam(0)
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(60))
-        try:
-            _send_evenly(senders, seconds, rate)
-        finally:
-            os.sched_setscheduler(0, *policy)
+        with _in_real_time(60):
+            for number in _ticks(seconds, rate):
+                senders[number % len(senders)].send(_STAMP.pack(time.time_ns(), number))
         return _delays(receiver)
 
 
@@ -78,15 +141,6 @@ def _udp(address: tuple[str, int] | None = None) -> socket.socket:
     if address:
         result.bind(address)
     return result
-
-
-def _send_evenly(senders: Sequence[socket.socket], seconds: float, rate: int) -> None:
-    start = time.monotonic()
-    for number in range(int(seconds * rate)):
-        wait = start + number / rate - time.monotonic()
-        if wait > 0:
-            time.sleep(wait)
-        senders[number % len(senders)].send(_STAMP.pack(time.time_ns(), number))
 
 
 def _delays(receiver: socket.socket) -> list[float]:
@@ -102,100 +156,98 @@ def _delays(receiver: socket.socket) -> list[float]:
         found.append((seconds * 10**9 + nanoseconds - sent) / 1e6)
 
 
+def _ticks(seconds: float, rate: float, pause: float = 0.0) -> Iterator[int]:
+    """0, 1, 2 ... at ``rate`` a second. With a ``pause``, those that are due meanwhile come in a row."""
+    start = time.monotonic()
+    for number in range(int(seconds * rate)):
+        wait = start + number / rate - time.monotonic()
+        if wait > 0:
+            time.sleep(max(wait, pause))
+        yield number
+
+
+def small_packets(world: World, source: str, target: str, seconds: float, rate: int) -> Carried:
+    """UDP packets of 64 bytes. Nobody reads them: it is the wire that counts."""
+    receiver = world.inside(target, lambda: _udp((world.address(target), PORT)))
+    sender = world.inside(source, _udp)
+    with receiver, sender:
+        sender.connect((world.address(target), PORT))
+        data = bytes(64)
+
+        def work() -> None:
+            for _ in _ticks(seconds, rate, 0.0005):
+                sender.send(data)
+
+        with _in_real_time():
+            return measured(world, work)
+
+
+def one_flow(world: World, source: str, target: str, seconds: float) -> Carried:
+    """One TCP connection that sends as fast as it can, after a second in which it gets going."""
+    with ExitStack() as stack:
+        stack.enter_context(_in_real_time())
+        stack.enter_context(_beside(lambda: _receive_all(world, [target])))
+        connection = stack.enter_context(_connect(world, source, target))
+        connection.setblocking(True)
+        data = bytes(1 << 20)
+
+        def send(seconds: float) -> None:
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                connection.sendall(data)
+
+        send(1)
+        return measured(world, lambda: send(seconds))
+
+
 def many_flows(world: World, pairs: Sequence[tuple[str, str]], seconds: float, rate: int, piece: int) -> Carried:
     """TCP from the first of each pair to the second, ``rate`` bytes a second in all, written in pieces."""
-    child = os.fork()
-    if child == 0:
-        try:
-            _receive_all(world, [target for _, target in pairs])
-        finally:
-            os._exit(0)
-    try:
-        senders = [_connect(world, source, target) for source, target in pairs]
-        return _measured(world, lambda: _write_evenly(senders, seconds, rate, piece))
-    finally:
-        for sender in senders:
-            sender.close()
-        os.kill(child, 9)
-        os.waitpid(child, 0)
+    with ExitStack() as stack:
+        stack.enter_context(_in_real_time())
+        stack.enter_context(_beside(lambda: _receive_all(world, [target for _, target in pairs])))
+        senders = [stack.enter_context(_connect(world, source, target)) for source, target in pairs]
+        data = bytes(piece)
+
+        def work() -> None:
+            for number in _ticks(seconds, rate / piece, 0.001):
+                with suppress(BlockingIOError):
+                    senders[number % len(senders)].send(data)
+
+        return measured(world, work)
 
 
 def _connect(world: World, source: str, target: str) -> socket.socket:
-    connection = world.inside(source, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    connection.settimeout(5)
-    for _ in range(50):
+    deadline = time.monotonic() + CONNECT_TIMEOUT
+    while True:
+        connection = world.inside(source, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         try:
+            connection.settimeout(5)
             connection.connect((world.address(target), PORT))
-            break
+            connection.setblocking(False)
+            return connection
         except ConnectionRefusedError:
-            time.sleep(0.1)
-    connection.setblocking(False)
-    return connection
+            connection.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _receive_all(world: World, nodes: Sequence[str]) -> None:
     poll = select.epoll()
-    sockets: dict[int, socket.socket] = {}
-    listeners = [_listen(world, node) for node in nodes]
-    for listener in listeners:
-        sockets[listener.fileno()] = listener
-        poll.register(listener, select.EPOLLIN)
-    room = bytearray(1 << 20)
+    listeners = {one.fileno(): one for one in (_listen(world, node) for node in nodes)}
+    connections: dict[int, socket.socket] = {}
+    for fd in listeners:
+        poll.register(fd, select.EPOLLIN)
+    room = bytearray(4 << 20)
     while True:
         for fd, _ in poll.poll():
-            one = sockets[fd]
-            if one in listeners:
-                connection, _ = one.accept()
-                sockets[connection.fileno()] = connection
+            if fd in listeners:
+                connection, _ = listeners[fd].accept()
+                connections[connection.fileno()] = connection
                 poll.register(connection, select.EPOLLIN)
-            elif one.recv_into(room) == 0:
-                poll.unregister(one)
+            elif connections[fd].recv_into(room) == 0:
+                poll.unregister(fd)
 
 
 def _listen(world: World, node: str) -> socket.socket:
     return world.inside(node, lambda: socket.create_server((world.address(node), PORT)))
-
-
-def _write_evenly(senders: Sequence[socket.socket], seconds: float, rate: int, piece: int) -> None:
-    data = bytes(piece)
-    start = time.monotonic()
-    number = 0
-    while (passed := time.monotonic() - start) < seconds:
-        while number * piece < passed * rate:
-            with suppress(BlockingIOError):
-                senders[number % len(senders)].send(data)
-            number += 1
-        time.sleep(0.001)
-
-
-def _measured(world: World, work: object) -> Carried:
-    assert callable(work)
-    with world.wire() as wire:
-        before, start, cpu = _totals(wire.statistics()), time.monotonic(), core_cpu(world)
-        work()
-        seconds = time.monotonic() - start
-        user, system = (new - old for new, old in zip(core_cpu(world), cpu, strict=True))
-        after = _totals(wire.statistics())
-    frames, octets, dropped = (new - old for new, old in zip(after, before, strict=True))
-    return Carried(seconds, octets, frames, user, system, dropped)
-
-
-def _totals(statistics: object) -> tuple[int, int, int]:
-    frames = octets = dropped = 0
-    assert isinstance(statistics, dict)
-    for both in statistics.values():
-        for traffic in both.values():
-            frames += traffic.counters.delivered
-            octets += traffic.counters.delivered_bytes
-            dropped += traffic.counters.full + traffic.counters.refused
-    return frames, octets, dropped
-
-
-def core_cpu(world: World) -> tuple[float, float]:
-    """Seconds that the core has spent in itself and in the kernel."""
-    with world.wire() as wire:
-        pid = wire.status().pid
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    tick = os.sysconf("SC_CLK_TCK")
-    return int(fields[11]) / tick, int(fields[12]) / tick

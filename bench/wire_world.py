@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from testbed.lab import ownership
 from testbed.model.topology import Topology
-from testbed.net import build, namespace, readback, requests
+from testbed.net import build, impair, namespace
 from testbed.net.wire import engine
 from testbed.net.wire.control import Wire
 from testbed.plan.expand import expand
@@ -31,8 +31,8 @@ class World:
         self.id = f"{os.getpid() & 0xFFFFFF:08x}"
         self.folder = Path(tempfile.mkdtemp(prefix="tbwire-", dir="/var/tmp"))
         try:
-            namespace.in_thread(self._build)
-            wired = [link for link in self.plan.links if link.forward.needs_engine or link.backward.needs_engine]
+            build.build(self.plan, self.path, {}, "wire")
+            wired = [link for link in self.plan.links if impair.is_wired(link, "wire")]
             links = [engine.wire_link(link, self.path, self.plan.seed) for link in wired]
             self.supervisor = engine.start(self.folder, self.id, links, hang=hang, command=command)
         except BaseException:
@@ -42,32 +42,6 @@ class World:
     def path(self, node: str) -> Path:
         """The namespace of a node."""
         return ownership.namespace_path(self.id, node)
-
-    def _build(self) -> None:
-        opened = {node.name: build._open(self.plan, node, self.path(node.name), None) for node in self.plan.nodes}
-        try:
-            for link in self.plan.links:
-                if link.forward.needs_engine or link.backward.needs_engine:
-                    for end in (link.a, link.b):
-                        namespace.enter(self.path(end.node))
-                        engine.make_end(end)
-                else:
-                    request = requests.veth(link, opened[link.a.node].fd, opened[link.b.node].fd)
-                    opened[link.a.node].netlink.apply("world", [request])
-            for node in self.plan.nodes:
-                item = opened[node.name]
-                item.index = {name: device.index for name, device in readback.devices(item.netlink).items()}
-                ends = [
-                    engine.end_settings(item.index[end.ifname], end, mtu)
-                    for end, _, mtu in build.ends_of(self.plan, node.name)
-                ]
-                item.netlink.apply(f"node {node.name}", ends)
-                build._configure(self.plan, node, item)
-                build.verify(self.plan, node, item.netlink)
-        finally:
-            for item in opened.values():
-                item.netlink.close()
-                os.close(item.fd)
 
     def wire(self) -> Wire:
         """A connection to the wire."""

@@ -90,6 +90,8 @@ def test_link_fails_closed(make_world: MakeWorld) -> None:
         os.kill(world.supervisor, signal.SIGCONT)
     wait_for("the link", lambda: reaches(world))
     assert has_carrier(world, "a")
+    with world.wire() as wire:
+        assert wire.statistics()[link_name(world)]["backward"].counters.lost == 0
 
 
 def test_hanging_core_is_replaced(make_world: MakeWorld) -> None:

@@ -228,7 +228,8 @@ def test_c14_no_drop_at_high_rate_and_delay(make_world: MakeWorld) -> None:
     assert [arrival.number for arrival in found] == list(range(count))
     with world.wire() as wire:
         counters = wire.statistics()[link_name(world)]["forward"].counters
-    assert (counters.full, counters.refused, counters.in_flight) == (0, 0, 0)
+        overflowed = wire.statistics()[link_name(world)]["forward"].overflowed
+    assert (counters.full, counters.refused, counters.in_flight, overflowed) == (0, 0, 0, 0)
 
 
 def test_full_queue_drops_and_counts(make_world: MakeWorld) -> None:

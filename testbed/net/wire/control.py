@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -55,6 +55,9 @@ class Traffic:
     counters: Counters
     lateness: list[int]
     """See ``protocol.LATENESS_BUCKETS``."""
+    overflowed: int
+    """Frames that the sending interface dropped before the core could read them: its queue was full, or nothing
+    carried the link."""
 
     def lateness_us(self, share: float) -> int:
         """By how much a frame left too late at most in ``share`` of all cases, to the next power of two."""
@@ -168,8 +171,7 @@ def _link_state(data: dict[str, Any]) -> LinkState:
 
 
 def _traffic(data: dict[str, Any]) -> Traffic:
-    plain = {field.name: data[field.name] for field in fields(Counters)}
-    return Traffic(Counters(**plain), data["lateness"])
+    return Traffic(Counters(**data["counters"]), data["lateness"], data["overflowed"])
 
 
 def _remedy(error: OSError) -> str:

@@ -7,14 +7,15 @@ import mmap
 import os
 import selectors
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.net.wire import native, protocol, state
 from testbed.net.wire.child import Child, CoreGone
-from testbed.net.wire.links import Carried
+from testbed.net.wire.links import Carried, overflows
 from testbed.net.wire.protocol import DIRECTIONS, Counters, Kind, Message
 from testbed.net.wire.state import WireLink
 
@@ -41,7 +42,8 @@ class Keeper:
         self.child: Child | None = None
         self.started = 0.0
         self.unsaved = False
-        """Whether the state on disk is old; ``serve`` writes it as soon as the client has its answer."""
+        """Whether settings on disk are old. Writing a file can take longer than a change of a link may, so ``serve``
+        does it once the client has its answer. Which links there are is on disk at once."""
         self._carried: Carried | None = None
         self._hang = hang
         self._command = list(command)
@@ -59,7 +61,7 @@ class Keeper:
         return "python" if self._command == list(native.PYTHON) else "c"
 
     def save(self) -> None:
-        """Write the state to disk. Not part of a change: writing a file can take longer than a change may."""
+        """Write the state to disk."""
         self.state.save(self.folder)
         self.unsaved = False
 
@@ -196,7 +198,7 @@ class Keeper:
             if failed:
                 self._forget(link.name)
                 raise failed[number]
-        self.unsaved = True
+        self.save()
 
     def remove(self, name: str) -> None:
         """Carry a link no more. Its TAPs stay, without carrier."""
@@ -206,13 +208,21 @@ class Keeper:
     def _forget(self, name: str) -> None:
         del self.state.links[name], self.numbers[name]
         self.problems.pop(name, None)
-        self.unsaved = True
+        self.save()
 
-    def statistics(self, name: str) -> dict[str, dict[str, Any]]:
-        """Counters and lateness of both directions of a link, as plain data."""
-        found = {}
-        for index, direction in enumerate(DIRECTIONS):
-            counters, lateness = protocol.read_counters(self._table, self.numbers[name], index)
-            found[direction] = {**{field: getattr(counters, field) for field in Counters.__slots__}}
-            found[direction]["lateness"] = lateness
+    def statistics(self, names: Iterable[str]) -> dict[str, dict[str, dict[str, Any]]]:
+        """Counters, lateness and overflow of both directions of links, as plain data."""
+        self.heartbeat()
+        links = {name: self.state.links[name] for name in names}
+        overflow = overflows(links.values())
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        for name, link in links.items():
+            found[name] = {}
+            for index, direction in enumerate(DIRECTIONS):
+                counters, lateness = protocol.read_counters(self._table, self.numbers[name], index)
+                found[name][direction] = {
+                    "counters": asdict(counters),
+                    "lateness": lateness,
+                    "overflowed": overflow.get(link.source(direction), 0),
+                }
         return found

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from testbed.errors import ApplyError, TestbedError
 from testbed.net import namespace
@@ -19,53 +20,63 @@ from testbed.net.wire.settings import Settings
 from testbed.net.wire.state import TapEnd, WireLink
 
 READY_TIMEOUT = 5.0
+T = TypeVar("T")
 Descriptors = dict[TapEnd, int | ApplyError]
 
 
 def open_ends(links: Iterable[WireLink]) -> Descriptors:
     """A descriptor for each end of ``links``, or why there is none."""
-    ends = sorted({end for link in links for end in (link.a, link.b)}, key=lambda end: end.namespace)
-    return namespace.in_thread(lambda: _open(ends))
-
-
-def _open(ends: Iterable[TapEnd]) -> Descriptors:
     found: Descriptors = {}
+    for end, outcome in at_ends(links, lambda end: tap.open_tap(end.ifname)).items():
+        if isinstance(outcome, ApplyError | int):
+            found[end] = outcome
+        else:
+            found[end] = ApplyError(f"cannot enter {end.namespace}: {outcome.strerror}")
+    return found
+
+
+def at_ends(links: Iterable[WireLink], work: Callable[[TapEnd], T]) -> dict[TapEnd, T | ApplyError | OSError]:
+    """What ``work`` returns or raises for each end of ``links``, called inside the end's namespace."""
+    ends = sorted({end for link in links for end in (link.a, link.b)}, key=lambda end: end.namespace)
+    return namespace.in_thread(lambda: _at_ends(ends, work))
+
+
+def _at_ends(ends: Iterable[TapEnd], work: Callable[[TapEnd], T]) -> dict[TapEnd, T | ApplyError | OSError]:
+    found: dict[TapEnd, T | ApplyError | OSError] = {}
     here = ""
     for end in ends:
         try:
             if end.namespace != here:
                 namespace.enter(Path(end.namespace))
                 here = end.namespace
-            found[end] = tap.open_tap(end.ifname)
-        except ApplyError as error:
+            found[end] = work(end)
+        except (ApplyError, OSError) as error:
             found[end] = error
-        except OSError as error:
             here = ""
-            found[end] = ApplyError(f"cannot enter {end.namespace}: {error.strerror}")
     return found
+
+
+def overflows(links: Iterable[WireLink]) -> dict[TapEnd, int]:
+    """Frames that each end's device dropped before the core could read them; without those that are gone."""
+    found = at_ends(links, lambda end: tap.dropped(end.ifname))
+    return {end: count for end, count in found.items() if isinstance(count, int)}
 
 
 def await_ready(links: Iterable[WireLink]) -> None:
     """Wait until the kernel has taken note that the ends of all links that are up have a carrier. ApplyError, naming
     an interface, after ``READY_TIMEOUT`` seconds."""
-    ends = sorted({end for link in links if link.up for end in (link.a, link.b)}, key=lambda end: end.namespace)
-    namespace.in_thread(lambda: _await_ready(ends, time.monotonic() + READY_TIMEOUT))
+    deadline = time.monotonic() + READY_TIMEOUT
 
+    def wait(end: TapEnd) -> None:
+        while not tap.is_ready(end.ifname):
+            if time.monotonic() > deadline:
+                raise ApplyError(f"{end.ifname} in {end.namespace} has no carrier after {READY_TIMEOUT:g} s")
+            time.sleep(0.001)  # the kernel tells only by netlink, and this takes less than that
+        tap.settle()
 
-def _await_ready(ends: Iterable[TapEnd], deadline: float) -> None:
-    here = ""
-    for end in ends:
-        try:
-            if end.namespace != here:
-                namespace.enter(Path(end.namespace))
-                here = end.namespace
-            while not tap.is_ready(end.ifname):
-                if time.monotonic() > deadline:
-                    raise ApplyError(f"{end.ifname} in {end.namespace} has no carrier after {READY_TIMEOUT:g} s")
-                time.sleep(0.001)  # the kernel tells only by netlink, and this takes less than that
-            tap.settle()
-        except OSError:
-            here = ""  # gone meanwhile; not ready, and no reason to wait
+    for outcome in at_ends((link for link in links if link.up), wait).values():
+        if isinstance(outcome, ApplyError):
+            raise outcome  # but where a namespace or device is gone by now, there is nothing to wait for
 
 
 class Carried:

@@ -19,7 +19,7 @@ ETHERNET_HEADER = 14
 
 LEAST_QUEUE = 16 << 20
 """Bytes that the queue of a direction may always hold."""
-ASSUMED_RATE = 10_000_000_000
+ASSUMED_RATE = 20_000_000_000
 """Bits per second for the queue of a direction without a rate of its own."""
 
 PROPERTIES = ("loss", "duplicate", "corrupt", "jitter")

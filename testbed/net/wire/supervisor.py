@@ -126,8 +126,7 @@ class Supervisor:
     def statistics(self, link: str | None = None) -> dict[str, Any]:
         """Counters of all links, or of one."""
         names = list(self._keeper.state.links) if link is None else [self._link(link).name]
-        self._keeper.heartbeat()
-        return {name: self._keeper.statistics(name) for name in names}
+        return self._keeper.statistics(names)
 
 
 def _plain(link: WireLink) -> dict[str, Any]:

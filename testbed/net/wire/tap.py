@@ -13,6 +13,7 @@ import fcntl
 import os
 import socket
 import struct
+from pathlib import Path
 
 from testbed.errors import ApplyError
 from testbed.net.netlink import Netlink, Request
@@ -21,6 +22,8 @@ _TUNSETIFF, _TUNSETPERSIST, _TUNSETOFFLOAD, _TUNSETCARRIER = 0x400454CA, 0x40045
 _TAP, _NO_PI, _VNET_HDR = 0x2, 0x1000, 0x4000
 _SIOCGIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8913, 0x1, 0x40
 _RTM_SETLINK, _REQUEST, _ACK = 19, 0x1, 0x4
+_SENT_DROPPED = 11
+"""Column of /proc/net/dev behind the name."""
 _CSUM, _TSO4, _TSO6, _TSO_ECN = 1, 2, 4, 8
 VNET_HEADER = 10
 """Bytes of struct virtio_net_hdr before each frame: it tells which checksum and which segmentation are still to do."""
@@ -96,6 +99,15 @@ def is_ready(ifname: str) -> bool:
         answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, struct.pack("16sH22x", ifname.encode(), 0))
     flags = struct.unpack_from("=H", answer, 16)[0]
     return not flags & _IFF_UP or bool(flags & _IFF_RUNNING)
+
+
+def dropped(ifname: str) -> int:
+    """Frames that an interface of this namespace could not send. ApplyError if there is none of that name."""
+    for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == ifname:
+            return int(numbers.split()[_SENT_DROPPED])
+    raise ApplyError(f"there is no interface {ifname}")
 
 
 def settle() -> None:
