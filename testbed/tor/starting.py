@@ -91,7 +91,7 @@ def begin(
 
 def run(begun: Begin) -> list[Publication]:
     """Start the instances and whatever publishes them; returns when that has been done, as ``OnionServices.start``."""
-    _prepare(begun)
+    _prepare(begun, held=begun.strategy.name == "simultaneous")
     _remember(begun)
     publish: dict[str, Callable[[Begin], list[Publication]]] = {
         "distributor": _distributed,
@@ -143,13 +143,13 @@ def _remember(begun: Begin) -> None:
     _record(begun.onions, begun.service).write_text(json.dumps(facts))
 
 
-def _prepare(begun: Begin) -> None:
+def _prepare(begun: Begin, *, held: bool = False) -> None:
     network, lab = begun.onions.network, begun.onions.lab
     authorities = network.authority_lines()
     for node in begun.nodes:
         files = strategies.service_files(begun.strategy, begun.seed, begun.service, node.name)
         options = torrc.common(node.paths, authorities)
-        options += torrc.instance(node.paths, held=begun.strategy.name == "simultaneous")
+        options += torrc.instance(node.paths, held=held)
         options += strategies.service_options(
             begun.strategy, single_onion=begun.spec.single_onion, points=begun.spec.introduction_points
         )
