@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from testbed.errors import TestbedError
@@ -103,24 +104,28 @@ def compare(runs: Sequence[RunReader]) -> Comparison:
 def _judged(
     sides: Sequence[Side], pairs: Sequence[Sequence[tuple[Key, Figure, Figure]]]
 ) -> tuple[tuple[Change, ...], ...]:
-    every = [(first, other) for of_run in pairs for _, first, other in of_run]
-    p_values = [mann_whitney(first.by_repeat, other.by_repeat) for first, other in every]
-    # A figure with too few repeats cannot show anything whatever its values are, so it costs the others nothing.
-    least = [least_p(len(first.repeats), len(other.repeats)) for first, other in every]
+    every = [
+        (first, other, bool(side.invalid or sides[0].invalid))
+        for side, of_run in zip(sides[1:], pairs, strict=True)
+        for _, first, other in of_run
+    ]
+    p_values = [mann_whitney(first.by_repeat, other.by_repeat) for first, other, _ in every]
+    # A figure with too few repeats cannot show anything whatever its values are, so it costs the others nothing. Nor
+    # does one of which nothing will be concluded.
+    least = [1.0 if invalid else least_p(len(first.repeats), len(other.repeats)) for first, other, invalid in every]
     corrected = holm([p if low <= ALPHA else math.nan for p, low in zip(p_values, least, strict=True)])
     tested = sum(not math.isnan(value) for value in corrected)
-    results = iter(zip(p_values, corrected, least, strict=True))
-    judged = []
-    for side, of_run in zip(sides[1:], pairs, strict=True):
-        invalid = bool(side.invalid or sides[0].invalid)
-        judged.append(
-            tuple(_change(key, first, other, *next(results), tested, invalid) for key, first, other in of_run)
-        )
-    return tuple(judged)
+    results = iter(
+        [
+            _change(first, other, invalid, p, held, low, tested)
+            for (first, other, invalid), p, held, low in zip(every, p_values, corrected, least, strict=True)
+        ]
+    )
+    return tuple(tuple(islice(results, len(of_run))) for of_run in pairs)
 
 
 def _change(
-    key: Key, first: Figure, other: Figure, p: float, corrected: float, least: float, tested: int, invalid: bool
+    first: Figure, other: Figure, invalid: bool, p: float, corrected: float, least: float, tested: int
 ) -> Change:
     word: Verdict = "not shown to differ"
     if invalid:
@@ -129,7 +134,7 @@ def _change(
         word = "changed"
     elif least * max(1, tested) > ALPHA:
         word = "too few repeats"
-    return Change(key, first, other, bootstrap_difference(other.repeats, first.repeats), p, corrected, word)
+    return Change(first.key, first, other, bootstrap_difference(other.repeats, first.repeats), p, corrected, word)
 
 
 def repeats_needed(comparison: Comparison) -> int:
