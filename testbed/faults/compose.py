@@ -25,15 +25,11 @@ _TO_BEGIN = 20.0
 
 
 def _nested(value: Any) -> Any:
-    return (
-        make_fault(value["fault"], {k: v for k, v in value.items() if k != "fault"})
-        if isinstance(value, dict)
-        else value
-    )
+    return make_fault(value["kind"], value["settings"]) if isinstance(value, dict) else value
 
 
 def _plain(fault: Fault) -> dict[str, Any]:
-    return {"fault": fault.kind, **fault.model_dump(mode="json")}
+    return {"kind": fault.kind, "settings": fault.model_dump(mode="json")}
 
 
 Nested = Annotated[Fault, BeforeValidator(_nested), PlainSerializer(_plain, return_type=dict, when_used="always")]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError, WaitTimeout
-from testbed.faults.base import Fault, FaultError, make_fault
+from testbed.faults.base import Fault, FaultError, Memory, make_fault
 from testbed.faults.journal import Entry, Journal
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class Faults:
             self._event(fault, entry, "start", settings=entry.settings)
             try:
                 assert entry.memory is not None
-                fault.inject(lab, entry.memory)
-                seen = fault.verify(lab, entry.memory)
+                seen = _do(fault, lab, entry.memory)
             except BaseException as error:
                 self._event(fault, entry, "failed", message=str(error))
                 self._heal_after(error, fault, entry)
@@ -155,6 +154,14 @@ class Faults:
 def own_faults(lab: Lab) -> Faults:
     """Faults that are healed when this process ends, at the latest by the next command."""
     return Faults(lab, owner=os.getpid())
+
+
+def _do(fault: Fault, lab: Lab, memory: Memory) -> str:
+    try:
+        fault.inject(lab, memory)
+        return fault.verify(lab, memory)
+    except OSError as error:
+        raise FaultError(f"fault {fault.kind} did not take: {error}") from error
 
 
 def _undo(fault: Fault, lab: Lab, entry: Entry) -> str:

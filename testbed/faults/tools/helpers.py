@@ -57,6 +57,8 @@ def start(lab: Lab, memory: Memory, module: str, job: dict[str, Any], *, node: s
         )
     assert child.stdin is not None
     with child.stdin:
+        while child.pid not in find(lab, memory) and child.poll() is None:
+            time.sleep(0.001)  # the kernel shows the environment of a program a moment after it has begun
         child.stdin.write(json.dumps(job).encode())
     return child.pid
 
