@@ -12,7 +12,7 @@ from testbed.lab.lab import Lab
 from testbed.progress import Progress
 from testbed.tor.control import Control, await_any
 from testbed.tor.hsdir import Router
-from testbed.tor.node import TorNode, check_alive, start, stuck
+from testbed.tor.node import TorNode, check_alive, rewrite, start, stuck
 from testbed.tor.publication import Publication
 
 LIMIT = 120.0
@@ -74,6 +74,7 @@ class Publisher:
             time.sleep((RELEASE_AT - time.time()) % 1)  # not a wait for something: this moment is what is wanted
             list(pool.map(lambda control: control.setconf(DisableNetwork=0), self._controls.values()))
         for node in self._nodes:
+            rewrite(node, "DisableNetwork", "0")  # should it be started again
             self._lab.event("onion_started", node.name, service=self._service, publish="simultaneous")
         return self._await_answers()
 
