@@ -9,7 +9,7 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.lab.up import up
 from testbed.plan.load import load_text
-from testbed.tor import bringup, onions
+from testbed.tor import bringup, starting
 from testbed.tor.keys import onion_key
 from testbed.tor.network import TorNetwork
 from testbed.tor.timeperiod import INTERVALS, TimePeriods
@@ -36,7 +36,7 @@ def test_instances_are_refused_there(state: Path, monkeypatch: pytest.MonkeyPatc
         services.start("shop")
     assert services.running("shop") == []
 
-    monkeypatch.setattr(onions, "require_current", lambda *args, **named: None)
+    monkeypatch.setattr(starting, "require_current", lambda *args, **named: None)
     (publication,) = services.start("shop")
     ring = tor.directory().ring(onion_key(4, "shop").public)
     assert not ring.clients_fetch_current
