@@ -103,9 +103,11 @@ class Lab:
         deadline = time.monotonic() + SETTLE
         while started and time.monotonic() < deadline:
             for process in started:
-                if status := process.exit_status():
+                if _failed(process):
+                    status = process.exit_status()
+                    how = "ended" if status is None else f"ended with status {status}"
                     raise ApplyError(
-                        f"service {process.service} ended with status {status}; its last words:\n{process.log_tail()}",
+                        f"service {process.service} {how}; its last words:\n{process.log_tail()}",
                         where=f"node {process.node}",
                     )
             time.sleep(0.01)
@@ -202,3 +204,11 @@ class Lab:
         from testbed.lab.down import down
 
         down(self.name)
+
+
+def _failed(process: Process) -> bool:
+    """Whether a program has ended in failure; of one in a container only its end can be seen, unless it is over at
+    once and well."""
+    if process.popen is not None:
+        return bool(process.exit_status())
+    return process.started >= 0 and not process.alive()

@@ -181,8 +181,9 @@ def change(lab: Lab, link: Link, forward: Impairment | None = None, backward: Im
             both = settings_of(wanted[0]), settings_of(wanted[1])
             with Wire(lab.folder) as connection:
                 connection.change(link.name, forward=both[0].plain(), backward=both[1].plain())
-        for end, outgoing in ((link.a, wanted[0]), (link.b, wanted[1])):
-            in_node(lab, end.node, partial(_set_egress, end, outgoing, link.mtu, wired))
+        for end, old, new in ((link.a, before[0], wanted[0]), (link.b, before[1], wanted[1])):
+            if old.rate_bps != new.rate_bps or (old != new and not wired):
+                in_node(lab, end.node, partial(_set_egress, end, new, link.mtu, wired))
     detail: dict[str, Any] = {} if interrupted is None else {"interrupted": interrupted}
     lab.event("link", link=link.name, forward=plain(wanted[0]), backward=plain(wanted[1]), **detail)
 

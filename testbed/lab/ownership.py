@@ -6,6 +6,7 @@ as nginx overwrite their environment). This needs no list of what was started, s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -80,6 +81,7 @@ def end_processes(lab: str, timeout: float = 10) -> None:
         for pid, started in victims.items():
             _kill(pid, started)
         _await(victims, deadline, timeout)
+        _bury(victims)
 
 
 def _kill(pid: int, started: int) -> None:
@@ -101,6 +103,13 @@ def _await(victims: dict[int, int], deadline: float, timeout: float) -> None:
         if time.monotonic() > deadline:
             raise WaitTimeout("the lab's processes to end", timeout, f"still there: {describe(left)}")
         time.sleep(0.002)
+
+
+def _bury(pids: Iterable[int]) -> None:
+    """Take note of the end of those that are our own children, so that no zombie of them stays."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def describe(pids: Iterable[int]) -> str:

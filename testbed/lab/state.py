@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,12 +129,13 @@ class Folder:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one, also after a crash."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write a file so that a reader sees the old text or the new one.
+
+    It is not forced to the disk: what it tells of lives no longer than the machine is up, and a file that a power loss
+    has spoilt counts as one that was never written.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    fresh.write_text(text)
     fresh.replace(path)
 
 

@@ -14,10 +14,11 @@ import pytest
 from testbed.errors import PreflightError, TestbedError
 from testbed.lab import links, ownership, snapshot
 from testbed.lab.lab import Lab
+from testbed.lab.state import lab_id
 from testbed.lab.up import attach, up
 from testbed.net import impair
 from testbed.net.wire.control import Wire
-from testbed.plan.types import Impairment, Plan
+from testbed.plan.types import Impairment, Plan, Service
 
 pytestmark = pytest.mark.root
 MakePlan = Callable[..., Plan]
@@ -177,3 +178,29 @@ def test_command(state: Path, make_plan: MakePlan, engine: impair.EngineName) ->
     assert "unit" in wrong.stderr
     assert "there is no link between a and b" in run("a", "b").stderr
     assert round_trip_ms(lab, "a", "b") >= 20
+
+
+def test_cycles_leave_nothing(state: Path, make_plan: MakePlan) -> None:
+    """Labs that come and go in one process leave no descriptor, thread, zombie or namespace."""
+    plan = star(make_plan, delay="1ms")
+    plan = plan.model_copy(
+        update={
+            "nodes": tuple(
+                node.model_copy(update={"services": (Service(name="nap", argv=("sleep", "300")),)})
+                for node in plan.nodes
+                if node.kind == "host"
+            )
+            + tuple(node for node in plan.nodes if node.kind != "host")
+        }
+    )
+
+    def count() -> tuple[int, int, int, int]:
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        left = ownership.namespaces(lab_id(plan.name))
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), len(children), len(left)
+
+    up(plan).down()
+    before = count()
+    for _ in range(5):
+        up(plan).down()
+    assert count() == before
