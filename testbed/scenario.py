@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +59,8 @@ def run(
     parameters: Mapping[str, str] | None = None,
     runs: Path | None = None,
     keep: bool = False,
+    pcap: Sequence[str] = (),
+    fidelity: bool = True,
     progress: Progress | None = None,
 ) -> Outcome:
     """Run a scenario to its end. Failures are in the outcome and in the run; TestbedError if there is no such one."""
@@ -77,6 +79,8 @@ def run(
     arguments += [f"--testbed-impair={impair}"] if impair else []
     arguments += [f"--testbed-runs={runs}"] if runs else []
     arguments += ["--testbed-keep"] if keep else []
+    arguments += [f"--testbed-pcap={place}" for place in pcap]
+    arguments += [] if fidelity else ["--testbed-no-fidelity"]
     arguments += [f"--testbed-param={key}={value}" for key, value in (parameters or {}).items()]
 
     class Listening:

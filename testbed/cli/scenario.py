@@ -26,6 +26,10 @@ def run(
     param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the scenario.")] = None,
     runs: Annotated[Path | None, typer.Option(help="Where the run folder goes; default: runs.")] = None,
     keep: Annotated[bool, typer.Option(help="Leave the lab up at the end.")] = False,
+    pcap: Annotated[
+        list[str] | None, typer.Option(metavar="NODE[:IF]", help="Capture packets there into the run's pcap folder.")
+    ] = None,
+    fidelity: Annotated[bool, typer.Option(help="Try a sample of the links before measuring.")] = True,
 ) -> None:
     """Run a scenario: the lab comes up, is measured and goes down, and a report says what came of it."""
     from testbed import scenario
@@ -45,6 +49,8 @@ def run(
             parameters=dict(map(_parameter, param or [])),
             runs=runs,
             keep=keep,
+            pcap=pcap or (),
+            fidelity=fidelity,
             progress=progress,
         )
     for path in outcome.runs:
