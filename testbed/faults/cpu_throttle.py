@@ -8,9 +8,10 @@ from pydantic import Field
 
 from testbed.faults.base import Fault, Memory
 from testbed.faults.fields import NodeName
+from testbed.faults.fields import limits as bounds
 from testbed.faults.tools import limits
 from testbed.lab import cgroups
-from testbed.model.quantities import Fraction
+from testbed.model.quantities import Fraction, format_fraction
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -29,7 +30,11 @@ class CpuThrottle(Fault):
 
     kind: ClassVar[str] = "cpu-throttle"
     node: NodeName
-    share: Annotated[Fraction, Field(ge=_LEAST_US / PERIOD_US, description="Share of one processor, at least 5%.")]
+    share: Annotated[
+        Fraction,
+        bounds(format_fraction, _LEAST_US / PERIOD_US),
+        Field(description="Share of one processor, at least 5%."),
+    ]
 
     def claims(self, lab: Lab) -> set[str]:
         """The quota."""

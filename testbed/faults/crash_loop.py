@@ -8,9 +8,9 @@ from pydantic import Field
 
 from testbed.faults.base import Fault
 from testbed.faults.compose import Cycle
-from testbed.faults.fields import NodeName
+from testbed.faults.fields import NodeName, limits
 from testbed.faults.kill import Kill
-from testbed.model.quantities import Duration
+from testbed.model.quantities import Duration, format_duration_us
 from testbed.model.words import Name
 
 
@@ -20,7 +20,9 @@ class CrashLoop(Cycle):
     kind: ClassVar[str] = "crash-loop"
     node: NodeName
     service: Annotated[Name, Field(description="The program.")]
-    period: Annotated[Duration, Field(ge=500_000, description="From one crash to the next, at least 500ms.")]
+    period: Annotated[
+        Duration, limits(format_duration_us, 500_000), Field(description="From one crash to the next, at least 500ms.")
+    ]
     count: Annotated[int, Field(strict=True, ge=1, le=10_000, description="How many crashes.")]
     down: Duration = Field(0, description="How long the program is gone each time.")
 

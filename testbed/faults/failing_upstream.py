@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from testbed.faults.base import Fault, FaultError, Memory
-from testbed.faults.fields import NodeName, Port
+from testbed.faults.fields import NodeName, Port, limits
 from testbed.faults.tools import upstream
-from testbed.model.quantities import Fraction
+from testbed.model.quantities import Fraction, format_fraction
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -25,7 +25,9 @@ class FailingUpstream(Fault):
     node: NodeName
     port: Port
     status: Annotated[int, Field(strict=True, ge=400, le=511, description="Status of the answers.")] = 503
-    share: Annotated[Fraction, Field(ge=0.01, description="Share of connections that fail, at least 1%.")] = 1.0
+    share: Annotated[
+        Fraction, limits(format_fraction, 0.01), Field(description="Share of connections that fail, at least 1%.")
+    ] = 1.0
 
     def claims(self, lab: Lab) -> set[str]:
         """The way to the port."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from ipaddress import ip_network
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from testbed.model.quantities import format_duration_us, parse_duration_us
 from testbed.model.words import Endpoint, Name, check_name
@@ -62,6 +63,19 @@ def check_target(value: object) -> str:
 
 def _format_per_second(value: float) -> str:
     return f"{value:g}/s"
+
+
+def limits(form: Callable[[Any], str], least: float, most: float | None = None) -> AfterValidator:
+    """Bounds of a quantity, told in its own unit by ``form``."""
+
+    def check(value: Any) -> Any:
+        if value < least:
+            raise ValueError(f"{form(value)} is too little; write at least {form(least)}")
+        if most is not None and value > most:
+            raise ValueError(f"{form(value)} is too much; write at most {form(most)}")
+        return value
+
+    return AfterValidator(check)
 
 
 Skew = Annotated[

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 
 from testbed.faults.base import Fault
 from testbed.faults.compose import Cycle
-from testbed.faults.fields import LinkEnds
+from testbed.faults.fields import LinkEnds, limits
 from testbed.faults.link_down import LinkDown
-from testbed.model.quantities import Duration
+from testbed.model.quantities import Duration, format_duration_us
 
 
 class LinkFlap(Cycle):
@@ -18,7 +18,9 @@ class LinkFlap(Cycle):
 
     kind: ClassVar[str] = "link-flap"
     link: LinkEnds
-    period: Annotated[Duration, Field(ge=100_000, description="From one loss to the next, at least 100ms.")]
+    period: Annotated[
+        Duration, limits(format_duration_us, 100_000), Field(description="From one loss to the next, at least 100ms.")
+    ]
     count: Annotated[int, Field(strict=True, ge=1, le=10_000, description="How many losses.")]
     down: Duration | None = Field(None, description="How long each lasts; otherwise half of the period.")
 

@@ -8,9 +8,10 @@ from pydantic import Field
 
 from testbed.faults.base import Fault, Memory
 from testbed.faults.fields import NodeName
+from testbed.faults.fields import limits as bounds
 from testbed.faults.tools import limits
 from testbed.lab import cgroups
-from testbed.model.quantities import Size
+from testbed.model.quantities import Size, format_size_bytes
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -27,7 +28,7 @@ class MemoryLimit(Fault):
 
     kind: ClassVar[str] = "memory-limit"
     node: NodeName
-    limit: Annotated[Size, Field(ge=2**20, description="At least 1MiB.")]
+    limit: Annotated[Size, bounds(format_size_bytes, 2**20), Field(description="At least 1MiB.")]
 
     def claims(self, lab: Lab) -> set[str]:
         """The limit."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from testbed.faults.base import Fault, FaultError, Memory
-from testbed.faults.fields import NodeName, Port
+from testbed.faults.fields import NodeName, Port, limits
 from testbed.faults.tools import upstream
-from testbed.model.quantities import Duration
+from testbed.model.quantities import Duration, format_duration_us
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -24,7 +24,9 @@ class SlowUpstream(Fault):
     kind: ClassVar[str] = "slow-upstream"
     node: NodeName
     port: Port
-    delay: Annotated[Duration, Field(gt=0, description="How much later requests arrive.")]
+    delay: Annotated[
+        Duration, limits(format_duration_us, 1000), Field(description="How much later requests arrive, at least 1ms.")
+    ]
 
     def claims(self, lab: Lab) -> set[str]:
         """The way to the port."""

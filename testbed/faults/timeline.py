@@ -27,7 +27,7 @@ from pydantic_core import CoreSchema
 
 from testbed.errors import Path, Problem, TestbedError
 from testbed.faults.base import Fault, fault_class, known_faults
-from testbed.faults.fields import PerSecond
+from testbed.faults.fields import PerSecond, limits
 from testbed.model.document import Document
 from testbed.model.explain import explain_all, unknown
 from testbed.model.quantities import Duration, Offset, format_duration_us, format_offset_us
@@ -80,7 +80,9 @@ class FaultEntry(FaultSpec):
 
     at: Offset | None = Field(None, description="When, counted from the start or from the event.")
     when: Condition | None = Field(None, description="Begin to count at an event.")
-    every: Annotated[Duration, Field(gt=0)] | None = Field(None, description="Again, so long after the last time.")
+    every: Annotated[Duration, limits(format_duration_us, 1)] | None = Field(
+        None, description="Again, so long after the last time."
+    )
     times: Annotated[int, Field(strict=True, ge=1)] | None = Field(None, description="How often in all.")
 
 

@@ -59,8 +59,9 @@ def validate(document: Document, sections: Mapping[str, type[BaseModel]]) -> Val
 
 
 def item_of(path: Path) -> Path:
-    """The node, link, section or other top-level part that ``path`` lies in."""
-    return path[:2] if path[:1] in (("nodes",), ("links",)) else path[:1]
+    """The node, link, section (or item of one that is a list) or other top-level part that ``path`` lies in."""
+    listed = len(path) > 1 and isinstance(path[1], int)
+    return path[:2] if listed or path[:1] == ("nodes",) else path[:1]
 
 
 def _nulls(value: Any, path: Path, sections: Mapping[str, Any]) -> list[Problem]:

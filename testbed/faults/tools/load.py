@@ -13,9 +13,9 @@ from pydantic import Field
 
 from testbed.errors import TestbedError
 from testbed.faults.base import Fault, FaultError, Memory
-from testbed.faults.fields import NodeNames, PerSecond, Port, Target, is_node
+from testbed.faults.fields import NodeNames, PerSecond, Port, Target, is_node, limits
 from testbed.faults.tools import helpers
-from testbed.model.quantities import Duration
+from testbed.model.quantities import Duration, format_duration_us
 from testbed.plan.types import Address
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class Flood(Fault):
     count: Annotated[int, Field(strict=True, ge=1, le=10_000, description="Connections from each node in all.")] = 1000
     rate: Annotated[PerSecond, Field(description="New connections from each node.")] = 100.0
     duration: Annotated[
-        Duration, Field(ge=100_000, le=3_600_000_000, description="After this it ends, at most 1h.")
+        Duration,
+        limits(format_duration_us, 100_000, 3_600_000_000),
+        Field(description="After this it ends, at most 1h."),
     ] = 10_000_000
 
     def seconds_between(self) -> float:
