@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from link_engines import NetemEngine, in_namespace
+from link_engines import LinkEngine, in_namespace
 from link_traffic import Flow
 from link_world import IFNAME, ImpairedLink, impaired_link
 
@@ -16,7 +16,7 @@ from testbed.net import netem, readback, requests
 from testbed.net.netlink import Netlink
 from testbed.plan.types import Impairment
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parametrize("engine", ["netem"], indirect=True)]
 
 EVERYTHING = Impairment(
     delay_us=123_456,
@@ -30,10 +30,8 @@ EVERYTHING = Impairment(
 
 
 @pytest.fixture
-def link(engine: object) -> Iterator[ImpairedLink]:
+def link(engine: LinkEngine) -> Iterator[ImpairedLink]:
     """A plain veth link whose ends netem may impair."""
-    if not isinstance(engine, NetemEngine):
-        pytest.skip("these are about netem")
     with impaired_link(engine) as made:
         yield made
 
