@@ -24,7 +24,7 @@ from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.placing import Placer
 from testbed.tor.distribute.settings import Settings, read_address, read_key
 from testbed.tor.distribute.shelf import Shelf
-from testbed.tor.distribute.where import check_clock, other_half
+from testbed.tor.distribute.where import check_clock, other_half, run_starts
 from testbed.tor.hsdir import Responsible, Ring
 
 GATHER = 10.0
@@ -158,22 +158,24 @@ class Distributor:
         if failure and not self._paused:
             self._journal.event("paused", message=str(failure))
         self._paused = str(failure or "")
-        wanted = [ring.current, ring.next] if self._composer.both_halves else [ring.fetched]
-        before, self._shelves = self._shelves, [self._shelf(item, directory, item is ring.fetched) for item in wanted]
+        wanted = [ring.current, ring.next] if self._composer.both_halves else [ring.current]
+        before, self._shelves = self._shelves, [self._shelf(item, directory, ring) for item in wanted]
         if before and before[0].responsible.period != self._shelves[0].responsible.period:
             self._journal.event("period_changed", period=ring.fetched.period)
 
-    def _shelf(self, responsible: Responsible, directory: Directory, fetched: bool) -> Shelf:
+    def _shelf(self, responsible: Responsible, directory: Directory, ring: Ring) -> Shelf:
         """The shelf for these HSDirs. What is known of those that stay is kept."""
+        fetched = responsible is ring.fetched
+        run_start = run_starts(directory.consensus)[responsible is ring.next]
         old = next((s for s in self._shelves if s.responsible.blinded_key == responsible.blinded_key), None)
         if old is None:
             length = directory.consensus.periods.length
             signer = BlindedSigner.make(self._secret.expanded, responsible.period, length)
-            return Shelf(responsible, signer, fetched=fetched)
+            return Shelf(responsible, signer, fetched, run_start)
         joined, left = old.compared_with(responsible)
         if joined or left:
             self._journal.event("hsdirs_changed", joined=joined, left=left)
-        return old.moved_to(responsible, fetched=fetched)
+        return old.moved_to(responsible, fetched=fetched, run_start=run_start)
 
     def _notice(self, now: float) -> None:
         """Take in what the watches see, and tell who came and went."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from testbed.errors import TestbedError
+from testbed.tor.balance.revision import tor_revision
 from testbed.tor.descriptor import parse_outer
 from testbed.tor.distribute.agent import NO_ANSWER, Agents
 from testbed.tor.distribute.compose import Composer
@@ -14,6 +15,9 @@ from testbed.tor.distribute.document import Content, Made, common_header, make_d
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Secret
 from testbed.tor.distribute.shelf import Held, Names, Shelf
+
+_AHEAD = 3600 << 15
+"""How much tor's counters grow in an hour: for HSDirs that cannot be asked for theirs, and hold one of a fast clock."""
 
 Live = Mapping[str, Content]
 """Descriptors of the instances that can be reached, by name, in the order of the settings."""
@@ -61,6 +65,8 @@ class Placer:
         for content in live.values():
             if content.blinded_key == shelf.signer.public:
                 self._counters.saw(shelf.signer.public, content.revision)
+        # what a tor would use now: above all that any tor has used for this key
+        self._counters.saw(shelf.signer.public, tor_revision(shelf.signer, max(1, int(time.time()) - shelf.run_start)))
         revision = self._counters.next(shelf.signer.public)
         shelf.urgent, shelf.placed_at = "", begun
         wanted = shelf.available() or shelf.fingerprints
@@ -170,4 +176,8 @@ class Placer:
         rejected = [item for item, reason in answers.items() if reason == "UPLOAD_REJECTED"]
         if rejected and shelf.fetched:
             self.verify(shelf, rejected)
+        elif rejected:
+            used = max(made[item].revision for item in rejected)
+            self._counters.saw(shelf.signer.public, used + _AHEAD)
+            shelf.urgent = "HSDirs hold higher counters"
         return taken

@@ -49,6 +49,8 @@ class Shelf:
     signer: BlindedSigner
     fetched: bool
     """Whether it is the descriptor that clients ask for, so that it can be fetched back."""
+    run_start: int
+    """From when on tor counts its revisions, seconds since the epoch."""
     plan: dict[str, Names] = field(default_factory=dict)
     """Instances by fingerprint of the HSDir."""
     sent: dict[str, Held] = field(default_factory=dict)
@@ -106,13 +108,14 @@ class Shelf:
         old = {router.fingerprint: router.nickname for router in self.responsible.hsdirs}
         return [new[item] for item in new if item not in old], [old[item] for item in old if item not in new]
 
-    def moved_to(self, responsible: Responsible, *, fetched: bool) -> Shelf:
+    def moved_to(self, responsible: Responsible, *, fetched: bool, run_start: int) -> Shelf:
         """The same after a new consensus: what is known of HSDirs that stay is kept."""
         stay = {router.fingerprint for router in responsible.hsdirs}
         return replace(
             self,
             responsible=responsible,
             fetched=fetched,
+            run_start=run_start,
             plan={item: names for item, names in self.plan.items() if item in stay},
             sent={item: sent for item, sent in self.sent.items() if item in stay},
             held={item: held for item, held in self.held.items() if item in stay},

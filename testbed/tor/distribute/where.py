@@ -8,7 +8,8 @@ import time
 
 from testbed.errors import TestbedError
 from testbed.tor.directory import Directory
-from testbed.tor.hsdir import Ring
+from testbed.tor.hsdir import Consensus, Ring
+from testbed.tor.timeperiod import ROUNDS
 
 REASONABLY_LIVE = 24 * 3600
 """Seconds before and after a consensus's validity in which tor still works with it (REASONABLY_LIVE_TIME)."""
@@ -45,6 +46,16 @@ def other_half(directory: Directory, ring: Ring) -> TestbedError | None:
         where="time period",
         remedy="wait until then, or use instances with keys of their own (`publish: hybrid`), which work at any time",
     )
+
+
+def run_starts(consensus: Consensus) -> tuple[int, int]:
+    """When the shared-random runs began from which tor counts the revisions of the current and the next descriptor.
+
+    Seconds since the epoch (tor: set_descriptor_revision_counter, sr_state_get_start_time_of_current_protocol_run).
+    """
+    interval = consensus.periods.interval
+    present = consensus.valid_after - consensus.valid_after // interval % ROUNDS * interval
+    return present - ROUNDS * interval, present
 
 
 def _utc(moment: float) -> str:
