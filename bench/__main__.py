@@ -12,6 +12,8 @@ BENCHMARKS = {
     "bringup-small": "bench.bringup",
     "bringup-paper": "bench.bringup",
     "demo": "bench.demo",
+    "live-change": "bench.live_change",
+    "cycles-200": "bench.cycles",
     "wire-accuracy": "bench.wire",
     "wire-accuracy-median": "bench.wire",
     "wire-throughput": "bench.wire",

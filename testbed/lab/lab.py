@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -183,9 +184,9 @@ class Lab:
         return self.record.impair
 
     def event(self, kind: str, node: str = "", **detail: Any) -> None:
-        """Record that something happened, on disk and to every listener."""
+        """Record that something happened, on disk and to every listener of this handle (others: ``lab.events``)."""
         now = time.monotonic()
-        line = json.dumps({"t": now, "wall": time.time(), "kind": kind, "node": node, **detail})
+        line = json.dumps({"t": now, "wall": time.time(), "kind": kind, "node": node, "by": os.getpid(), **detail})
         with self._lock, self._folder.events.open("a") as file:
             file.write(line + "\n")
         for listener in list(self.listeners):

@@ -10,11 +10,14 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 from testbed.runtime.base import LAB_VARIABLE
 
 Snapshot = dict[str, list[str]]
+
+_MARK = re.compile(rb"\b" + LAB_VARIABLE.encode() + rb"=(\w*)")
 
 _RESTLESS_SYSCTLS = re.compile(
     r"random/(uuid|entropy_avail|boot_id)|fs/(dentry-state|file-nr|inode-nr|inode-state|aio-nr|quota/)|ns_last_pid"
@@ -44,15 +47,32 @@ def take() -> Snapshot:
     }
 
 
-def difference(before: Snapshot, after: Snapshot) -> list[str]:
-    """One line for everything that is in one snapshot and not in the other."""
+def difference(before: Snapshot, after: Snapshot, *, ours: Collection[str] | None = None) -> list[str]:
+    """One line for everything that is in one snapshot and not in the other.
+
+    ``ours``, ids of labs: what other labs and other people's containers and namespaces came and went is left out.
+    """
     lines: list[str] = []
     for part in before:
-        gone = _subtract(before[part], after.get(part, []))
-        new = _subtract(after.get(part, []), before[part])
+        gone = [item for item in _subtract(before[part], after.get(part, [])) if _counts(part, item, ours)]
+        new = [item for item in _subtract(after.get(part, []), before[part]) if _counts(part, item, ours)]
         lines.extend(f"{part}: gone: {item}" for item in gone)
         lines.extend(f"{part}: new: {item}" for item in new)
     return lines
+
+
+def _counts(part: str, item: str, ours: Collection[str] | None) -> bool:
+    if ours is None:
+        return True
+    if part == "mounts":
+        return ("nsfs" not in item and "overlay" not in item and "docker" not in item) or _names_one(item, ours)
+    if part == "processes":
+        return item.startswith("zombie") or _names_one(item, ours)
+    return part not in ("namespaces", "cgroups", "containers") or _names_one(item, ours)
+
+
+def _names_one(item: str, labs: Collection[str]) -> bool:
+    return any(lab in item for lab in labs)
 
 
 def _subtract(items: list[str], others: list[str]) -> list[str]:
@@ -112,6 +132,7 @@ def _processes() -> list[str]:
     child of this one. Others come and go on a living machine.
     """
     own_namespace = os.stat("/proc/self/ns/net").st_ino
+    kept = {path.stat().st_ino: path.name for path in Path("/run/netns").glob("tb-*")}
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -119,12 +140,15 @@ def _processes() -> list[str]:
         try:
             fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
             command = Path(entry.path, "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            marked = LAB_VARIABLE.encode() + b"=" in Path(entry.path, "environ").read_bytes()
-            foreign = fields[0] != "Z" and os.stat(f"{entry.path}/ns/net").st_ino != own_namespace
+            mark = _MARK.search(Path(entry.path, "environ").read_bytes())
+            namespace = own_namespace if fields[0] == "Z" else os.stat(f"{entry.path}/ns/net").st_ino
         except OSError:
             continue
-        if marked or foreign or (fields[0] == "Z" and int(fields[1]) == os.getpid()):
-            found.append(f"{entry.name} {fields[0]} {command}")
+        if fields[0] == "Z" and int(fields[1]) == os.getpid():
+            found.append(f"zombie {entry.name}")
+        elif mark or namespace != own_namespace:
+            where = kept.get(namespace, "another namespace")
+            found.append(f"{entry.name} of lab {mark[1].decode() if mark else '?'} in {where}: {command}")
     return sorted(found)
 
 
