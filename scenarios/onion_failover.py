@@ -21,7 +21,7 @@ from testbed.tor.experiment import EXPECTED, fitting, moment, onion_target, reco
 from testbed.tor.instances import end, signal_number
 from testbed.tor.network import TorNetwork
 from testbed.tor.onions import OnionServices
-from testbed.tor.watch import Served, hsdirs_recorded, light_traffic
+from testbed.tor.watch import REQUEST_TIMEOUT, Served, hsdirs_recorded, light_traffic
 
 pytestmark = pytest.mark.testbed(
     topology="onion-failover.yaml",
@@ -36,9 +36,6 @@ pytestmark = pytest.mark.testbed(
         "pause": "500ms",
     },
 )
-
-TIMEOUT = 120.0
-"""Seconds for one download: more than the three stalls of 31 s that three introduction points can cost."""
 
 
 def test_onion_failover(lab: Lab, measure: Measure) -> None:
@@ -86,7 +83,7 @@ def _fail(tor: TorNetwork, onions: OnionServices, measure: Measure, service: str
         onion_target(onions, service),
         duration=2 * half + limit,
         pause=measure.seconds("pause"),
-        timeout=TIMEOUT,
+        timeout=REQUEST_TIMEOUT,
         on_result=served,
         progress=measure.progress,
     )

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
 from testbed.measure.fetch import Download, fetch
+from testbed.measure.load import ClientLoad, recorder
 from testbed.tor.experiment import onion_target, sockets
+from testbed.tor.fresh import FreshClients
+from testbed.tor.freshprobe import FreshProbe, fresh_recorder
 
 if TYPE_CHECKING:
     from testbed.measure.measure import Measure
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 HSDIR_PERIOD = 10.0
 """Seconds between two readings of the HSDirs; a reading is a handful of small fetches."""
+REQUEST_TIMEOUT = 120.0
+"""Seconds for one download: more than the three stalls of 31 s that three introduction points can cost."""
+_LONGEST = 3600.0
 
 
 @contextmanager
@@ -98,6 +104,34 @@ class Served:
         with self._changed:
             self._changed.wait_for(lambda: clients <= self.first_after(since).keys(), timeout)
         return clients - self.first_after(since).keys()
+
+
+@contextmanager
+def asking(onions: OnionServices, service: str, measure: Measure, step: str) -> Iterator[Served]:
+    """All clients fetch from a service again and again, and fresh clients too, until the block ends. Recorded.
+
+    Uses the parameters ``pause`` (of each client, between two requests) and ``every`` (between two fresh clients).
+    """
+    served = Served(recorder(measure.run, step))
+    target = onion_target(onions, service)
+    load = ClientLoad(
+        sockets(onions.network),
+        target,
+        duration=_LONGEST,
+        pause=measure.seconds("pause"),
+        timeout=REQUEST_TIMEOUT,
+        on_result=served,
+        progress=measure.progress,
+    )
+    fresh = FreshClients(onions.network, target, timeout=REQUEST_TIMEOUT)
+    record = fresh_recorder(measure.run, step)
+    load.start()
+    try:
+        with FreshProbe(fresh, record, every=measure.seconds("every")):
+            yield served
+    finally:
+        load.stop(grace=2)
+        load.join()
 
 
 @contextmanager

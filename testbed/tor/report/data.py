@@ -128,7 +128,7 @@ def measured(run: RunReader) -> list[Measured]:
     for sample in run.samples(BYTES):
         counters[sample.node].append(sample)
     names = _instance_names(run, counters)
-    readings = _readings(run, {step.name: step.end for step in steps})
+    readings = readings_by_step(run, {step.name: step.end for step in steps})
     return [_measured(step, names, got[step.name], counters, readings[step.name]) for step in steps]
 
 
@@ -192,7 +192,7 @@ def natural(name: str) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
-def _readings(run: RunReader, ends: dict[str, float]) -> dict[str, list[Reading]]:
+def readings_by_step(run: RunReader, ends: dict[str, float]) -> dict[str, list[Reading]]:
     """Readings by step; each holds until the next of the same HSDir, the last until the step's end."""
     found: dict[str, list[Reading]] = defaultdict(list)
     last: dict[tuple[str, str], Reading] = {}
