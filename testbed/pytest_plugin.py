@@ -127,6 +127,7 @@ def find_topology(named: str, scenario: Path) -> Path:
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path]) -> Iterator[Lab]:
     """The lab of the module's topology, up; down again after the module's last test."""
+    from testbed.lab.events import Follower
     from testbed.lab.up import up
 
     config = request.config
@@ -147,6 +148,7 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
     if recorder:
         recorder.run.update(impairment=started.record.impair or "none")
         started.listeners.append(recorder.run.listener)
+        others = Follower(started.folder, recorder.run.listener)
     try:
         _begin(request, started, recorder)
     except BaseException:
@@ -154,6 +156,7 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
         raise
     yield started
     if recorder:
+        others.stop()
         recorder.stop()  # its samplers read the lab's namespaces
         _keep_logs(started, recorder)
     if config.getoption("testbed_keep"):

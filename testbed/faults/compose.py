@@ -14,7 +14,7 @@ from testbed.errors import Problem, WaitTimeout
 from testbed.faults.base import Fault, FaultError, Memory, make_fault
 from testbed.faults.faults import Faults
 from testbed.faults.tools import helpers
-from testbed.faults.tools.events import Tail
+from testbed.lab.events import Tail
 from testbed.plan.types import Plan
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from testbed.faults.base import FaultBusy, make_fault
 from testbed.faults.faults import own_faults
 from testbed.faults.journal import Entry
 from testbed.faults.timeline import Condition, Planned, parse, schedule, timeline_text
-from testbed.faults.tools.events import Tail
+from testbed.lab.events import Tail
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
