@@ -177,7 +177,7 @@ def print_table(rows: list[dict[str, object]]) -> None:
 
     table = Table(box=None, pad_edge=False)
     for key in rows[0]:
-        table.add_column(key, justify="right" if key in ("nodes", "links") else "left")
+        table.add_column(key, justify="right" if key in ("nodes", "links") else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row.values()))
     Console().print(table)
