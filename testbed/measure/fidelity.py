@@ -212,16 +212,16 @@ def _load_of(direction: Direction, rate: int) -> trials.Load:
 
 def _rate_is_right(load: trials.Load, check: Check, *, last: bool) -> bool:
     """False asks for another trial, unless this is the ``last``; then what is wrong goes into the check."""
-    way = load.direction.impairment
     check.rate_seen = load.nearest
     if load.right(load.nearest, load.grain):
         return True
-    check.rate_seen = median(load.windows)
-    if last and check.rate_seen < load.rate and not load.was_loaded:
+    check.rate_seen = median(load.fair or load.windows)
+    if last and not load.fair and check.rate_seen < load.rate:
         check.notes.append("the machine was too busy to load it")
     elif last:
+        way = load.direction.impairment
         reason = rate_reason(load.rate, check.rate_seen, way.loss, way.duplicate, load.grain)
-        check.reasons.append(f"{check.name}: {reason}")
+        check.reasons += [f"{check.name}: {reason}"] if reason else []
     return False
 
 

@@ -22,6 +22,8 @@ _FRAMES = 100
 """In a window, unless the rate is too low for that."""
 _QUEUE = 0.1
 """Seconds; a sender that was held up does not make up for more."""
+_HELD_UP = 0.04
+"""Seconds; after a longer pause the link's queue (50 ms) may have run empty."""
 _FRAMES_A_SECOND = 20_000
 """What is loaded at once together."""
 MOST_FRAMES_A_SECOND = 80_000
@@ -93,12 +95,14 @@ class Load:
     """Seconds."""
     windows: list[float] = field(default_factory=list)
     """Bits per second."""
-    loaded: list[bool] = field(default_factory=list)
-    """Whether the link was full in each window: frames were refused, or enough were offered."""
+    fair: list[float] = field(default_factory=list)
+    """Those of the windows in which the link was full: frames were refused or enough were offered, without a pause."""
     done: bool = False
     _due: int = 0
     _offered: int = 0
     _refused: int = 0
+    _pause: float = 0.0
+    _before: float = 0.0
     _next: float = 0.0
     _last: tuple[float, int, int, int] | None = None
 
@@ -125,13 +129,9 @@ class Load:
         """The window that is nearest to the rate: a machine that was busy for a while spoils only some."""
         return min(self.windows, key=lambda seen: abs(seen - self.rate))
 
-    @property
-    def was_loaded(self) -> bool:
-        """Whether the link was full in every window."""
-        return all(self.loaded)
-
     def step(self, now: float) -> None:
         """Send what is due ``now``, seconds after the start, and count if a window is over."""
+        self._pause, self._before = max(self._pause, now - self._before), now
         a_second = _OVERLOAD * self.frames_a_second
         due = int(now * a_second) + 1
         self._due = max(self._due, due - int(_QUEUE * a_second) - 1)
@@ -150,8 +150,10 @@ class Load:
             seconds = now - before
             self.windows.append(8 * (total - then) / seconds)
             enough = (self._offered - offered) >= _LEAST_OVERLOAD * self.frames_a_second * seconds
-            self.loaded.append(enough or self._refused > refused)
+            if self._pause < _HELD_UP and (enough or self._refused > refused):
+                self.fair.append(self.windows[-1])
             self.done = self.right(self.windows[-1], self.grain) or len(self.windows) == WINDOWS
+        self._pause = 0.0
         self._last = now, total, self._offered, self._refused
 
 

@@ -14,6 +14,7 @@ from probe_world import Recorded, lab_of
 
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
+from testbed.measure import fidelity, trials
 from testbed.measure.fidelity import Fidelity, check_fidelity, delay_reason, rate_reason, shaped_links
 from testbed.measure.probes.counters import counters
 from testbed.model.topology import Topology
@@ -46,6 +47,13 @@ def lab(made: Lab) -> Iterator[Lab]:
     plan = made.plan
     yield made
     made.plan = plan
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer trials, for what is wrong in each of them."""
+    monkeypatch.setattr(fidelity, "TRIALS", 2)
+    monkeypatch.setattr(trials, "WINDOWS", 2)
 
 
 def claim(lab: Lab, node: str, forward: Impairment, backward: Impairment | None = None) -> str:
@@ -91,7 +99,7 @@ def test_links_that_are_right(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_a_delay_that_is_not_there(lab: Lab) -> None:
+def test_a_delay_that_is_not_there(lab: Lab, quick: None) -> None:
     """The plan says 20 ms, the link has none: both directions are named. One that says so little is within bounds."""
     name = claim(lab, "d", Impairment(delay_us=20_000))
     wrong = check_fidelity(lab)
@@ -107,14 +115,14 @@ def test_a_delay_that_is_not_there(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_a_delay_in_one_direction_only(lab: Lab) -> None:
+def test_a_delay_in_one_direction_only(lab: Lab, quick: None) -> None:
     """A direction that is to have no delay is held to that; the other is named."""
     claim(lab, "d", Impairment(delay_us=20_000), Impairment())
     assert ["from d to r" in reason for reason in check_fidelity(lab).reasons] == [True]
 
 
 @pytest.mark.root
-def test_a_rate_that_is_off(lab: Lab) -> None:
+def test_a_rate_that_is_off(lab: Lab, quick: None) -> None:
     """A token bucket changed by hand to 80 %, in one direction: that one is named, with what was seen."""
     claim(lab, "a", Impairment(rate_bps=LOW), Impairment(rate_bps=HIGH))
     change = ["tc", "qdisc", "change", "dev", "eth0", "root", "handle", "7b00:", "tbf", "burst", "3028"]
@@ -131,7 +139,7 @@ def test_a_rate_that_is_off(lab: Lab) -> None:
 
 
 @pytest.mark.root
-def test_links_that_are_down_or_gone(lab: Lab) -> None:
+def test_links_that_are_down_or_gone(lab: Lab, quick: None) -> None:
     claim(lab, "d", Impairment(delay_us=100))
     lab.exec("r", ["ip", "link", "set", "to-d", "down"], check=True)
     down = check_fidelity(lab)

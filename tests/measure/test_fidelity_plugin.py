@@ -37,17 +37,18 @@ def scenario(state: Path, pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def run(scenario: pytest.Pytester, body: str, *options: str) -> tuple[pytest.RunResult, list[RunReader]]:
-    """Run a scenario's text in a pytest of its own; its runs."""
-    path = scenario.makepyfile(test_it=body)
-    result = scenario.runpytest_subprocess(str(path), "--testbed-runs=runs", "-p", "no:cacheprovider", *options)
+def run(scenario: pytest.Pytester, *options: str, **modules: str) -> tuple[pytest.RunResult, dict[str, RunReader]]:
+    """Run scenarios, given as text by their names, in one pytest of its own; their runs by name."""
+    scenario.makepyfile(**modules)
+    result = scenario.runpytest_subprocess("--testbed-runs=runs", "-p", "no:cacheprovider", *options)
     assert running() == []
-    return result, runs_in(scenario.path / "runs")
+    return result, {run.manifest["scenario"]: run for run in runs_in(scenario.path / "runs")}
 
 
 def test_links_are_tried_and_captured(scenario: pytest.Pytester) -> None:
-    result, (found,) = run(scenario, BODY % "", "--testbed-pcap=a:eth0", "--testbed-pcap=b")
+    result, runs = run(scenario, "--testbed-pcap=a:eth0", "--testbed-pcap=b", test_it=BODY % "")
     result.assert_outcomes(passed=1)
+    found = runs["test_it"]
     checks = found.events("fidelity")
     assert [(event.node, event.detail["ok"]) for event in checks] == [("a", True), ("b", True)]
     assert checks[0].t < found.events("probe")[0].t
@@ -57,32 +58,32 @@ def test_links_are_tried_and_captured(scenario: pytest.Pytester) -> None:
         assert content.whole
         assert sum(packet.length == 98 for packet in content.packets) == 4
     assert {event.node: event.detail["error"] for event in found.events("capture")} == {"a": "", "b": ""}
-    rtts = [sample for sample in found.samples("ping_rtt") if sample.node == "a>b"]
-    assert len(rtts) == 2
 
 
 def test_a_link_that_lies_makes_the_run_invalid(scenario: pytest.Pytester) -> None:
-    result, (found,) = run(scenario, LYING + BODY % "")
-    result.assert_outcomes(passed=1)
+    """Unless the scenario does not want its links tried."""
+    result, runs = run(scenario, test_lie=LYING + BODY % "", test_off=LYING + BODY % ", fidelity=False")
+    result.assert_outcomes(passed=2)
     assert result.ret == EXIT_INVALID
-    assert found.invalid[0].startswith("link a:eth0--b:eth0, from a to b: rate is ")
-    assert [event.detail["ok"] for event in found.events("fidelity")] == [False, False]
+    assert runs["test_lie"].invalid[0].startswith("link a:eth0--b:eth0, from a to b: rate is ")
+    assert [event.detail["ok"] for event in runs["test_lie"].events("fidelity")] == [False, False]
+    assert (runs["test_off"].invalid, runs["test_off"].events("fidelity")) == ([], [])
 
 
-@pytest.mark.parametrize(("marker", "option"), [(", fidelity=False", "-q"), ("", "--testbed-no-fidelity")])
-def test_it_can_be_switched_off(scenario: pytest.Pytester, marker: str, option: str) -> None:
-    result, (found,) = run(scenario, LYING + BODY % marker, option)
-    result.assert_outcomes(passed=1)
-    assert found.events("fidelity") == []
-    assert found.invalid == []
+def test_switched_off_and_nowhere_to_capture_to(scenario: pytest.Pytester) -> None:
+    """No links are tried; a module without a run cannot have the capture that was asked for, and says so."""
+    no_run = BODY.replace(", measure", "").replace("measure.ping", "print") % ""
+    result, runs = run(
+        scenario, "--testbed-no-fidelity", "--testbed-pcap=a", test_it=LYING + BODY % "", test_no_run=no_run
+    )
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*records no run*"])
+    assert (runs["test_it"].invalid, runs["test_it"].events("fidelity")) == ([], [])
 
 
 def test_a_capture_that_cannot_be(scenario: pytest.Pytester) -> None:
     """One clear message, the lab is gone, and the run says why it failed."""
-    result, (found,) = run(scenario, BODY % "", "--testbed-pcap=a:eth5")
+    result, runs = run(scenario, "--testbed-pcap=a:eth5", test_it=BODY % "")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*node 'a' has no interface 'eth5'*"])
-    assert found.manifest["status"] == "failed"
-    result, _ = run(scenario, BODY.replace(", measure", "").replace("measure.ping", "print") % "", "--testbed-pcap=a")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*records no run*"])
+    assert runs["test_it"].manifest["status"] == "failed"

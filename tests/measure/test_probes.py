@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import http.server
 import math
+import os
+import shutil
 import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from probe_world import Recorded, answering, lab_of, serving
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
+from testbed.lab.programs import SEARCH_PATH
 from testbed.measure.probes.conntrack import conntrack, conntrack_count
 from testbed.measure.probes.counters import counters, series_of
 from testbed.measure.probes.dns import dns_query, encode_name
@@ -333,6 +337,18 @@ def test_conntrack(lab: Lab, recorded: Recorded) -> None:
     assert recorded.values("conntrack")[0] >= 1
 
 
+def test_where_connections_cannot_be_listed(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the kernel's file the program is asked; without either the message says what would help."""
+    module = "testbed.measure.probes.conntrack"
+    monkeypatch.setattr(f"{module}._LIST", tmp_path / "none")
+    if shutil.which("conntrack", path=SEARCH_PATH):
+        assert isinstance(conntrack(lab, "r1"), list)
+    monkeypatch.setattr(f"{module}._COUNT", tmp_path / "none")
+    for ask in (conntrack, conntrack_count):
+        with pytest.raises(TestbedError, match="neither /proc/net/nf_conntrack nor the program conntrack"):
+            ask(lab, "r1")
+
+
 def test_usage(lab: Lab, recorded: Recorded) -> None:
     idle = usage(lab, "b")
     burner = lab.spawn("b", Service(name="burner", argv=("python3", "-c", "while True: pass")))
@@ -357,8 +373,6 @@ def test_usage(lab: Lab, recorded: Recorded) -> None:
 
 
 def test_no_socket_is_left(lab: Lab, web: None) -> None:
-    import os
-
     ping(lab, "a", "b", count=1, timeout=5)  # what is loaded once is loaded
     before = len(os.listdir("/proc/self/fd"))
     ping(lab, "a", "b", count=2, interval=0, timeout=5)
