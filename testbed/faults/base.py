@@ -138,5 +138,6 @@ def make_fault(kind: str, settings: dict[str, Any]) -> Fault:
 
 
 def settings_text(fault: type[Fault]) -> str:
-    """The settings of a fault in a line, those that may be left out in brackets."""
-    return ", ".join(name if field.is_required() else f"[{name}]" for name, field in fault.model_fields.items())
+    """The settings of a fault in a line, last and in brackets those that may be left out."""
+    ordered = sorted(fault.model_fields.items(), key=lambda item: not item[1].is_required())
+    return ", ".join(name if field.is_required() else f"[{name}]" for name, field in ordered)

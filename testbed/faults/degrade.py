@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, StrictBool, model_validator
+from pydantic import Field, model_validator
 
 from testbed.errors import TestbedError
 from testbed.faults.base import Fault, FaultBusy, FaultError, Memory
 from testbed.faults.fields import LinkEnds
 from testbed.faults.journal import Journal
 from testbed.lab import links
-from testbed.model.quantities import Duration, Fraction, Rate
+from testbed.model.topology import ImpairmentSpec
 from testbed.plan.types import Impairment, Link
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _FIELDS = {"delay": "delay_us", "jitter": "jitter_us", "rate": "rate_bps"}
 """Settings that have another name in a plan."""
-_IMPAIRMENTS = ("delay", "jitter", "loss", "loss_burst", "duplicate", "corrupt", "reorder", "rate")
+_IMPAIRMENTS = tuple(ImpairmentSpec.model_fields)
 
 
-class Degrade(Fault):
+class Degrade(ImpairmentSpec, Fault):
     """What is given replaces what the link does; the rest stays as it is. Delay is one way."""
 
     kind: ClassVar[str] = "degrade"
@@ -30,14 +30,6 @@ class Degrade(Fault):
     direction: Literal["both", "forward", "backward"] = Field(
         "both", description="`forward`: only packets from the first to the second end; `backward`: only the others."
     )
-    delay: Duration | None = Field(None, description="One-way delay.")
-    jitter: Duration | None = Field(None, description="Half width of the delay's variation.")
-    loss: Fraction | None = Field(None, description="Share of packets lost.")
-    loss_burst: Annotated[float, Field(ge=1)] | None = Field(None, description="Mean length of a burst of losses.")
-    duplicate: Fraction | None = Field(None, description="Share of packets sent twice.")
-    corrupt: Fraction | None = Field(None, description="Share of packets with a flipped bit.")
-    reorder: StrictBool | None = Field(None, description="Whether jitter may change the order of packets.")
-    rate: Rate | None = Field(None, description="Rate limit.")
 
     @model_validator(mode="after")
     def _says_something(self) -> Degrade:
@@ -54,6 +46,10 @@ class Degrade(Fault):
         link = self._link(lab)
         now = links.impairment(lab, link)
         wanted = self._wanted(lab, now)
+        if any(one.jitter_us > one.delay_us for one in wanted):
+            raise FaultError("a jitter of more than the delay would need negative delays", remedy="add `delay`")
+        if any(one.loss_burst is not None and not one.loss for one in wanted):
+            raise FaultError("bursts of losses need a share of packets that are lost", remedy="add `loss`")
         exchanged = any(one.needs_engine for one in wanted) and not any(one.needs_engine for one in now)
         if exchanged and lab.impair_engine(needed=True) == "wire":
             for entry in Journal(lab.folder).entries():

@@ -277,3 +277,31 @@ def test_c15_degrade_that_somebody_undoes_is_seen(watch: Watch) -> None:
         fault.verify(watch.lab, memory)
     fault.heal(watch.lab, memory)
     fault.verify_healed(watch.lab, memory)
+
+
+def test_faults_of_a_link_that_is_impaired(faults: Faults, watch: Watch) -> None:
+    """Whatever carries it: it goes down and up, one way only, and with another size, and keeps its delay."""
+    pair = ("b", "core")
+    with faults.active(Degrade(link=pair, delay="10ms")):
+        with faults.active(LinkDown(link=pair)):
+            assert not watch.reaches("b", "c")
+        assert watch.reaches("b", "c")
+        with faults.active(OneWayCut(link=pair)), faults.active(MtuShrink(link=pair, mtu=1000)):
+            assert not watch.reaches("b", "c")
+        assert 20 <= _round_trip(watch, "b", "c") < 60
+        assert watch.reaches("b", "c", "-M", "do", "-s", "1472")
+    assert _round_trip(watch, "b", "c") < 20
+
+
+def test_degrade_waits_for_an_exchange(faults: Faults, watch: Watch) -> None:
+    """A link that is to be made anew must not be down meanwhile: its fault would vanish."""
+    link = links.find(watch.lab, "c", "core")
+    with faults.active(LinkDown(link=("c", "core"))):
+        if watch.lab.record.impair == "wire":
+            with pytest.raises(FaultBusy, match="in the hands of fault link-down"):
+                faults.inject(Degrade(link=("c", "core"), delay="1ms"))
+        else:
+            faults.heal(faults.inject(Degrade(link=("c", "core"), delay="1ms")))
+    with faults.active(LinkDown(link=("b", "core"))), faults.active(Degrade(link=("c", "core"), delay="1ms")):
+        pass  # another link of the same router may be down
+    assert links.impairment(watch.lab, link) == (link.forward, link.backward)
