@@ -19,10 +19,11 @@ class Split:
     counts: dict[str, int]
     """Clients served, by instance; with zeros."""
     shares: dict[str, float]
-    fairness: Estimate
-    """Jain's index, with its interval over clients drawn anew from those that there were."""
-    by_chance: float
-    """What Jain's index is on average where every client picks an instance by chance; below 1 for few clients."""
+    fairness: float
+    """Jain's index of the counts."""
+    by_chance: Estimate
+    """The same if every client picked an instance by chance, all equally likely: mean and range of 95 %. It is below
+    1 for few clients: with M clients and n instances about M / (M + n - 1)."""
 
     @property
     def reached(self) -> int:
@@ -31,21 +32,17 @@ class Split:
 
 
 def split(reached: Iterable[str], instances: Sequence[str], *, seed: int = 0) -> Split:
-    """The split of clients over ``instances``; ``reached`` is who served each client, other names do not count.
-
-    The expected index of an even random choice: with M clients and n instances the sum of squares is on average
-    M(M + n - 1)/n, so the index is about M / (M + n - 1).
-    """
+    """The split of clients over ``instances``; ``reached`` is who served each client, other names do not count."""
     found = Counter(reached)
     counts = {name: found[name] for name in instances}
     total = sum(counts.values())
     if not total:
-        return Split(counts, shares(counts), Estimate(math.nan, n=0), math.nan)
-    parts = np.array(list(counts.values()), dtype=float) / total
-    drawn = np.random.default_rng(seed).multinomial(total, parts, size=RESAMPLES)
-    low, high = np.quantile([jain(row) for row in drawn], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    fairness = Estimate(jain(list(counts.values())), float(low), float(high), total)
-    return Split(counts, shares(counts), fairness, total / (total + len(counts) - 1))
+        return Split(counts, shares(counts), math.nan, Estimate(math.nan, n=0))
+    even = np.full(len(counts), 1 / len(counts))
+    drawn = [jain(row) for row in np.random.default_rng(seed).multinomial(total, even, size=RESAMPLES)]
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    by_chance = Estimate(float(np.mean(drawn)), float(low), float(high), total)
+    return Split(counts, shares(counts), jain(list(counts.values())), by_chance)
 
 
 def coverage(reached: Iterable[str], instances: Iterable[str]) -> list[int]:

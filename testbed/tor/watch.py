@@ -30,38 +30,40 @@ REQUEST_TIMEOUT = 120.0
 _LONGEST = 3600.0
 
 
+def record_hsdirs(onions: OnionServices, service: str, measure: Measure, step: str) -> None:
+    """Read what each responsible HSDir holds now, an event ``hsdir`` each.
+
+    A reading that fails is an event ``hsdir-unread``, not the end of the run.
+    """
+    try:
+        entries = onions.hsdir_map(service)
+    except TestbedError as error:
+        measure.event("hsdir-unread", step=step, service=service, message=str(error))
+        return
+    for entry in entries:
+        measure.event(
+            "hsdir",
+            entry.nickname,
+            step=step,
+            service=service,
+            fingerprint=entry.fingerprint,
+            instance=entry.instance,
+            revision=entry.revision,
+        )
+
+
 @contextmanager
 def hsdirs_recorded(
     onions: OnionServices, service: str, measure: Measure, step: str, *, period: float = HSDIR_PERIOD
 ) -> Iterator[None]:
-    """Read what each responsible HSDir holds at the beginning and end, and every ``period`` seconds between.
-
-    Each answer is an event ``hsdir``; a reading that fails is an event ``hsdir-unread``, not the end of the run.
-    """
+    """``record_hsdirs`` at the beginning and end, and every ``period`` seconds between."""
     over = threading.Event()
-
-    def read() -> None:
-        try:
-            entries = onions.hsdir_map(service)
-        except TestbedError as error:
-            measure.event("hsdir-unread", step=step, service=service, message=str(error))
-            return
-        for entry in entries:
-            measure.event(
-                "hsdir",
-                entry.nickname,
-                step=step,
-                service=service,
-                fingerprint=entry.fingerprint,
-                instance=entry.instance,
-                revision=entry.revision,
-            )
 
     def watch() -> None:
         while not over.wait(period):
-            read()
+            record_hsdirs(onions, service, measure, step)
 
-    read()
+    record_hsdirs(onions, service, measure, step)
     watcher = threading.Thread(target=watch, name="hsdir-watch", daemon=True)
     watcher.start()
     try:
@@ -69,7 +71,7 @@ def hsdirs_recorded(
     finally:
         over.set()
         watcher.join()
-        read()
+        record_hsdirs(onions, service, measure, step)
 
 
 class Served:

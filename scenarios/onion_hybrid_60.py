@@ -1,0 +1,68 @@
+"""Sixty instances behind one onion address: six mixed descriptors, one on each responsible HSDir (UCL, 2015).
+
+OnionBalance mixes introduction points of many instances in one descriptor, ten instances at most as it was described.
+With another mix on each of the six HSDirs sixty can be reached. That was proposed and never run. Here sixty real tors
+with a web server each run it, and fresh clients, which pick an HSDir and an introduction point by chance, fetch until
+every instance has served one of them.
+
+    testbed run onion_hybrid_60 --runtime process                    sixty instances, a few minutes
+    testbed run onion_hybrid_60 --param instances=12 --param fresh=120 --repeats 3
+"""
+
+import pytest
+
+from testbed.lab.lab import Lab
+from testbed.measure.measure import Measure
+from testbed.tor.experiment import fitting, onion_target
+from testbed.tor.fresh import FreshClients
+from testbed.tor.freshprobe import fresh_recorder
+from testbed.tor.onions import OnionServices
+from testbed.tor.watch import record_hsdirs
+
+pytestmark = pytest.mark.testbed(
+    topology="onion-hybrid.yaml",
+    hold=["onions"],
+    parameters={"instances": "60", "publish": "hybrid", "fresh": "420", "most": "1200"},
+)
+
+
+def test_onion_hybrid_60(lab: Lab, measure: Measure) -> None:
+    """All instances are reached; by how many fresh clients is in the report."""
+    onions: OnionServices = lab.subsystem("onions")
+    service = next(iter(onions.services))
+    spec = onions.services[service]
+    measure.watch(lab, spec.attach or "core", onions.instances(service))
+    for repeat in range(1, measure.repeats + 1):
+        for number in fitting(measure, "instances", spec.instances):
+            for publish in measure.words("publish"):
+                _trial(onions, measure, service, number, publish, repeat)
+
+
+def _trial(onions: OnionServices, measure: Measure, service: str, number: int, publish: str, repeat: int) -> None:
+    """At least ``fresh`` clients, so that the curve can be compared, and on until all are reached or ``most`` came."""
+    step = f"n{number}-{publish}-r{repeat}"
+    (least,), (most,) = measure.integers("fresh"), measure.integers("most")
+    onions.start(service, number, publish, progress=measure.progress)
+    names = onions.running(service)
+    missing = set(names)
+    count = 0
+    try:
+        with measure.step(step, experiment="coverage", n=number, nodes=names, publish=publish, repeat=repeat):
+            record_hsdirs(onions, service, measure, step)
+            with FreshClients(onions.network, onion_target(onions, service)) as clients:
+                while count < least or (missing and count < most):
+                    batch = least if count < least else 60
+                    fetched = clients.many(
+                        batch, on_result=fresh_recorder(measure.run, step), progress=measure.progress
+                    )
+                    count += batch
+                    missing -= {item.instance for item in fetched if item.ok}
+                    measure.progress.update("instances reached", number - len(missing), number, f"by {count} clients")
+            record_hsdirs(onions, service, measure, step)
+    finally:
+        onions.stop(service)
+    assert not missing or publish in _UNEVEN, f"{count} fresh clients reached all but {', '.join(sorted(missing))}"
+
+
+_UNEVEN = ("naive", "simultaneous", "late")
+"""Ways to publish that are not meant to make every instance reachable."""
