@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from fault_world import Watch
@@ -11,8 +14,12 @@ from testbed.errors import TestbedError
 from testbed.faults.base import Fault
 from testbed.faults.blackhole import Blackhole
 from testbed.faults.drop_port import DropPort
-from testbed.faults.faults import Faults
+from testbed.faults.faults import Faults, own_faults
+from testbed.faults.link_down import LinkDown
+from testbed.faults.one_way_cut import OneWayCut
 from testbed.faults.partition import Partition
+from testbed.lab.up import up
+from testbed.plan.types import Plan
 
 pytestmark = pytest.mark.root
 
@@ -122,3 +129,26 @@ def test_filters_in_switches_are_refused(faults: Faults, fault: Fault) -> None:
 def test_nodes_in_two_groups_are_refused(faults: Faults) -> None:
     with pytest.raises(TestbedError, match="'a' is listed twice"):
         faults.inject(Partition(groups=[["a"], ["b", "a"]]))
+
+
+def test_ipv6(state: Path, make_plan: Callable[..., Plan]) -> None:
+    """Each of them takes packets of both families."""
+    pair = {"endpoints": ["a", "b"], "addresses": ["fd00:1::1/64", "fd00:1::2/64"]}
+    made = up(make_plan(nodes={"a": None, "b": None}, links=[pair]), f"six-{os.getpid()}")
+    watch, faults = Watch(made), own_faults(made)
+
+    def reaches() -> bool:
+        return watch.inside("a", "ping", "-n", "-c2", "-i0.1", "-W0.5", "fd00:1::2").returncode == 0
+
+    assert reaches()
+    for fault in (
+        Partition(groups=[["a"], ["b"]]),
+        Blackhole(nodes=["b"], target="a"),
+        Blackhole(nodes=["a"], target="fd00:1::/64"),
+        OneWayCut(link=("b", "a")),
+        LinkDown(link=("a", "b")),
+    ):
+        with faults.active(fault):
+            assert not reaches(), fault.kind
+        assert reaches(), fault.kind
+    made.down()
