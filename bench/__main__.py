@@ -12,6 +12,7 @@ BENCHMARKS = {
     "bringup-small": "bench.bringup",
     "bringup-paper": "bench.bringup",
     "demo": "bench.demo",
+    "hybrid-60": "bench.hybrid",
     "live-change": "bench.live_change",
     "cycles-200": "bench.cycles",
     "wire-accuracy": "bench.wire",

@@ -17,7 +17,7 @@ from testbed.lab.lab import Lab
 from testbed.measure.load import ClientLoad, recorder
 from testbed.measure.measure import Measure
 from testbed.tor.clientlog import IntroductionLogs
-from testbed.tor.experiment import EXPECTED, fitting, moment, onion_target, record_introductions, sockets
+from testbed.tor.experiment import EXPECTED, fitting, moment, onion_target, record_introductions, signals, sockets
 from testbed.tor.instances import end, signal_number
 from testbed.tor.network import TorNetwork
 from testbed.tor.onions import OnionServices
@@ -46,10 +46,10 @@ def test_onion_failover(lab: Lab, measure: Measure) -> None:
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, spec.attach or "core", onions.instances(service))
-    numbers = fitting(measure, "instances", spec.instances, least=2)
+    numbers, named = fitting(measure, "instances", spec.instances, least=2), signals(measure)
     for repeat in range(1, measure.repeats + 1):
         for number in numbers:
-            for name in measure.words("signal"):
+            for name in named:
                 for background in measure.words("background"):
                     quiet = background != "yes" or not others
                     _trial(lab, measure, service, "" if quiet else others[0], number, name, repeat)

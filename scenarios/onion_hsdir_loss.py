@@ -10,14 +10,15 @@ the service publishes again; fresh clients fetch once more then.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, moment, onion_target
+from testbed.tor.experiment import EXPECTED, moment, one_number, onion_target
 from testbed.tor.fresh import FreshClients
 from testbed.tor.freshprobe import fresh_recorder
 from testbed.tor.instances import bring_back, end
@@ -39,7 +40,7 @@ def test_onion_hsdir_loss(lab: Lab, measure: Measure) -> None:
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, onions.services[service].attach or "core", onions.instances(service))
-    (instances,) = measure.integers("instances")
+    instances = one_number(measure, "instances")
     for repeat in range(1, measure.repeats + 1):
         for number in measure.integers("dead"):
             onions.start(service, instances, measure.text("publish"), progress=measure.progress)
@@ -56,11 +57,13 @@ def _trial(onions: OnionServices, measure: Measure, service: str, number: int, r
     responsible = {router.nickname for router in directory.ring(_public(onions, service)).fetched.hsdirs}
     points = _introduction_points(onions, service)
     named = {router.fingerprint: router.nickname for router in directory.consensus.routers}
+    at = {named.get(point, "") for point in points}
     relays = onions.network.relays
     hsdirs = [name for name in relays if name in responsible]
-    beside = [name for name in relays if name not in responsible | {named.get(point, "") for point in points}]
+    beside = [name for name in relays if name not in responsible | at]
     chance = random.Random(f"{measure.seed} {repeat} {number}")
-    _measured(onions, measure, service, "none", number, [], repeat)
+    detail = {"experiment": "hsdir-loss", "dead": number, "repeat": repeat}
+    _measured(onions, measure, service, "none", detail)
     for what, candidates in (("others", beside), ("hsdirs", hsdirs)):
         if len(candidates) < number:
             raise TestbedError(
@@ -70,23 +73,20 @@ def _trial(onions: OnionServices, measure: Measure, service: str, number: int, r
         dead = chance.sample(candidates, number)
         end(onions.lab, dead)
         try:
-            _measured(onions, measure, service, what, number, dead, repeat)
+            _measured(onions, measure, service, what, {**detail, "relays": dead, "points": len(at & set(dead))})
         finally:
             bring_back(onions.lab, dead)
-    _measured(onions, measure, service, "back", number, dead, repeat)
+    _measured(onions, measure, service, "back", {**detail, "relays": dead})
 
 
 _WHICH = {"others": "neither HSDirs nor introduction points of the service", "hsdirs": "HSDirs of the service"}
 
 
-def _measured(
-    onions: OnionServices, measure: Measure, service: str, what: str, number: int, dead: Sequence[str], repeat: int
-) -> None:
+def _measured(onions: OnionServices, measure: Measure, service: str, what: str, detail: Mapping[str, Any]) -> None:
     """One step: fresh clients fetch, and where all HSDirs live, what they hold."""
-    step = f"{what}{number}-r{repeat}"
-    detail = {"experiment": "hsdir-loss", "what": what, "dead": number, "relays": list(dead), "repeat": repeat}
-    (count,) = measure.integers("fresh")
-    with measure.step(step, nodes=onions.running(service), **detail, **EXPECTED):
+    step = f"{what}{detail['dead']}-r{detail['repeat']}"
+    count = one_number(measure, "fresh")
+    with measure.step(step, what=what, nodes=onions.running(service), **detail, **EXPECTED):
         if what in ("none", "back"):
             record_hsdirs(onions, service, measure, step)
         moment(measure, step, what)

@@ -13,7 +13,7 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import fitting, onion_target
+from testbed.tor.experiment import fitting, one_number, onion_target
 from testbed.tor.fresh import FreshClients
 from testbed.tor.freshprobe import fresh_recorder
 from testbed.tor.onions import OnionServices
@@ -41,7 +41,7 @@ def test_onion_hybrid_60(lab: Lab, measure: Measure) -> None:
 def _trial(onions: OnionServices, measure: Measure, service: str, number: int, publish: str, repeat: int) -> None:
     """At least ``fresh`` clients, so that the curve can be compared, and on until all are reached or ``most`` came."""
     step = f"n{number}-{publish}-r{repeat}"
-    (least,), (most,) = measure.integers("fresh"), measure.integers("most")
+    least, most = one_number(measure, "fresh"), one_number(measure, "most")
     onions.start(service, number, publish, progress=measure.progress)
     names = onions.running(service)
     missing = set(names)

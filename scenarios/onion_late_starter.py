@@ -15,7 +15,7 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, fitting, moment
+from testbed.tor.experiment import EXPECTED, fitting, moment, signals
 from testbed.tor.instances import end, publish_again, signal_number
 from testbed.tor.onions import OnionServices
 from testbed.tor.watch import asking, hsdirs_recorded, light_traffic
@@ -46,10 +46,10 @@ def test_onion_late_starter(lab: Lab, measure: Measure) -> None:
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, spec.attach or "core", onions.instances(service))
-    numbers = fitting(measure, "instances", spec.instances, least=2)
+    numbers, named = fitting(measure, "instances", spec.instances, least=2), signals(measure)
     for repeat in range(1, measure.repeats + 1):
         for number in numbers:
-            for signal in measure.words("signal"):
+            for signal in named:
                 _trial(onions, measure, service, others[0] if others else "", number, signal, repeat)
 
 

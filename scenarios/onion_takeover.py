@@ -15,7 +15,7 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, fitting, moment
+from testbed.tor.experiment import EXPECTED, fitting, moment, signals
 from testbed.tor.instances import end, signal_number
 from testbed.tor.onions import OnionServices
 from testbed.tor.watch import asking, hsdirs_recorded, light_traffic
@@ -46,23 +46,31 @@ def test_onion_takeover(lab: Lab, measure: Measure) -> None:
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, spec.attach or "core", onions.instances(service))
-    numbers = fitting(measure, "instances", spec.instances - 1)
+    numbers, named = fitting(measure, "instances", spec.instances - 1), signals(measure)
     for repeat in range(1, measure.repeats + 1):
         for number in numbers:
             for publish in measure.words("publish"):
-                _trial(onions, measure, service, others[0] if others else "", number, publish, repeat)
+                for signal in named:
+                    _trial(onions, measure, service, others[0] if others else "", number, publish, signal, repeat)
 
 
 def _trial(
-    onions: OnionServices, measure: Measure, service: str, other: str, number: int, publish: str, repeat: int
+    onions: OnionServices,
+    measure: Measure,
+    service: str,
+    other: str,
+    number: int,
+    publish: str,
+    signal: str,
+    repeat: int,
 ) -> None:
-    step = f"n{number}-{publish}-r{repeat}"
+    step = f"n{number}-{publish}-{signal.lower()}-r{repeat}"
     names = onions.instances(service)
     holder, newcomers = names[-1], names[:number]
     onions.join(service, holder, progress=measure.progress)
     onions.forget_descriptors()
     detail = {"experiment": "takeover", "n": number, "nodes": [*newcomers, holder], "holder": holder}
-    detail |= {"publish": publish, "signal": measure.text("signal"), "repeat": repeat, **EXPECTED}
+    detail |= {"publish": publish, "signal": signal, "repeat": repeat, **EXPECTED}
     try:
         with (
             measure.step(step, **detail),
@@ -71,7 +79,7 @@ def _trial(
             asking(onions, service, measure, step) as served,
         ):
             time.sleep(measure.seconds("seconds"))
-            ended = end(onions.lab, [holder], signal_number(measure.text("signal")))
+            ended = end(onions.lab, [holder], signal_number(signal))
             moment(measure, step, "ended", holder, t=ended)
             moment(measure, step, "republish")
             onions.start(service, number, publish, progress=measure.progress)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from testbed.errors import TestbedError
 from testbed.measure.content import content_digest
 from testbed.measure.fetch import Target
+from testbed.tor.instances import signal_number
 from testbed.tor.torrc import HTTP_PORT
 
 if TYPE_CHECKING:
@@ -44,6 +45,22 @@ def fitting(measure: Measure, parameter: str, most: int, least: int = 1) -> list
             remedy=f"set --param {parameter}={most}, or give the service more `instances`",
         )
     return found
+
+
+def one_number(measure: Measure, parameter: str) -> int:
+    """A parameter that is one whole number of at least 1; TestbedError if it is not."""
+    found = measure.integers(parameter)
+    if len(found) != 1 or found[0] < 1:
+        raise TestbedError(
+            f"parameter {parameter}: {measure.text(parameter)!r} is not one whole number above 0",
+            remedy=f"write --param {parameter}=3",
+        )
+    return found[0]
+
+
+def signals(measure: Measure) -> dict[str, int]:
+    """Names and numbers of the signals in the parameter ``signal``; TestbedError for what is none."""
+    return {name: signal_number(name) for name in measure.words("signal")}
 
 
 def moment(measure: Measure, step: str, what: str, node: str = "", *, t: float | None = None) -> None:

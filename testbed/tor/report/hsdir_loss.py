@@ -96,6 +96,7 @@ def _table(found: Sequence[Loss], repeats: str) -> Table:
                 seconds(quantile(loss.pool, 0.9)),
                 seconds(quantile(loss.pool, 1.0)),
                 loss.holding,
+                str(sum(int(trial.step.detail.get("points", 0)) for trial in loss.repeats)),
             )
         )
     head = (
@@ -107,7 +108,10 @@ def _table(found: Sequence[Loss], repeats: str) -> Table:
         "slowest",
         "HSDirs with descriptor",
     )
-    caption = f"{repeats}: fresh clients, and the time from the start of their tor to the first byte"
+    caption = (
+        f"{repeats}: fresh clients; time from the start of their tor to the first byte; HSDirs that held a descriptor "
+        "where they were asked; dead relays that were introduction points too"
+    )
     return Table(head, rows, caption=caption, text=(1,), console=True)
 
 
