@@ -11,6 +11,7 @@ BENCHMARKS = {
     "star-300": "bench.star",
     "bringup-small": "bench.bringup",
     "bringup-paper": "bench.bringup",
+    "bringup-warm": "bench.bringup",
     "demo": "bench.demo",
     "hybrid-60": "bench.hybrid",
     "live-change": "bench.live_change",

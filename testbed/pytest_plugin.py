@@ -59,6 +59,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="capture packets there, or at all interfaces of NODE, into the run's pcap folder",
     )
     group.addoption("--testbed-no-fidelity", action="store_true", help="do not try the links before measuring")
+    group.addoption(
+        "--testbed-cold",
+        action="store_true",
+        help="private Tor networks make new keys and vote anew, rather than reuse those of an earlier start",
+    )
     group.addoption("--testbed-keep", action="store_true", help="leave labs up at the end")
     group.addoption("--testbed-pause-on-error", action="store_true", help="stop before a failed test's lab goes down")
 
@@ -144,9 +149,10 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
         owner=None if config.getoption("testbed_keep") else os.getpid(),
         topology=str(path.resolve()),
         impair=config.getoption("testbed_impair"),
+        warm=not config.getoption("testbed_cold"),
     )
     if recorder:
-        recorder.run.update(impairment=started.record.impair or "none")
+        recorder.run.update(impairment=started.record.impair or "none", **_tor_start(started, request))
         started.listeners.append(recorder.run.listener)
         others = Follower(started.folder, recorder.run.listener)
     try:
@@ -163,6 +169,14 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
         config.stash[_kept].append(started.name)
     else:
         started.down()
+
+
+def _tor_start(started: Lab, request: pytest.FixtureRequest) -> dict[str, str]:
+    """How a private Tor network that is up was started, for the run's manifest."""
+    marker = request.node.get_closest_marker("testbed")
+    if "tor" not in started.plan.sections or (marker and "tor" in marker.kwargs.get("hold", ())):
+        return {}
+    return {"tor_start": "warm" if started.subsystem("tor").warm else "cold"}
 
 
 def _begin(request: pytest.FixtureRequest, started: Lab, recorder: Measure | None) -> None:

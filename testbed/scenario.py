@@ -61,6 +61,7 @@ def run(
     keep: bool = False,
     pcap: Sequence[str] = (),
     fidelity: bool = True,
+    cold: bool = False,
     progress: Progress | None = None,
 ) -> Outcome:
     """Run a scenario to its end. Failures are in the outcome and in the run; TestbedError if there is no such one."""
@@ -81,6 +82,7 @@ def run(
     arguments += ["--testbed-keep"] if keep else []
     arguments += [f"--testbed-pcap={place}" for place in pcap]
     arguments += [] if fidelity else ["--testbed-no-fidelity"]
+    arguments += ["--testbed-cold"] if cold else []
     arguments += [f"--testbed-param={key}={value}" for key, value in (parameters or {}).items()]
 
     class Listening:

@@ -34,6 +34,7 @@ def up(
     name: Annotated[str | None, typer.Option("--name", "-n", help="Name of the lab; default: the topology's.")] = None,
     runtime: Annotated[str | None, typer.Option(help="`process` or `container` for every node.")] = None,
     impair: Annotated[str | None, typer.Option(help="`netem` or `wire` for links with delay, jitter, loss.")] = None,
+    warm: Annotated[bool, typer.Option("--warm", help="Reuse keys and consensus of the last start, if valid.")] = False,
 ) -> None:
     """Start a lab from a topology. It stays up until `testbed down`."""
     from testbed.cli.progress import shown
@@ -46,7 +47,15 @@ def up(
     _, plan = load_topology(file)
     before = time.monotonic()
     with shown() as progress:
-        lab = starting.up(plan, name, runtime=override, progress=progress, topology=str(file.resolve()), impair=engine)
+        lab = starting.up(
+            plan,
+            name,
+            runtime=override,
+            progress=progress,
+            topology=str(file.resolve()),
+            impair=engine,
+            warm=warm,
+        )
     seconds = time.monotonic() - before
     print(f"lab {lab.name} is up: {len(plan.nodes)} nodes, {len(plan.links)} links, {seconds:.1f} s")
 

@@ -30,6 +30,7 @@ def run(
         list[str] | None, typer.Option(metavar="NODE[:IF]", help="Capture packets there into the run's pcap folder.")
     ] = None,
     fidelity: Annotated[bool, typer.Option(help="Try a sample of the links before measuring.")] = True,
+    cold: Annotated[bool, typer.Option("--cold", help="Reuse no keys and consensus of an earlier start.")] = False,
 ) -> None:
     """Run a scenario: the lab comes up, is measured and goes down, and a report says what came of it."""
     from testbed import scenario
@@ -51,6 +52,7 @@ def run(
             keep=keep,
             pcap=pcap or (),
             fidelity=fidelity,
+            cold=cold,
             progress=progress,
         )
     for path in outcome.runs:

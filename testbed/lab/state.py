@@ -62,6 +62,8 @@ class Record:
     owner_pid: int | None = None
     """Process whose end makes the lab reapable; None: the lab stays until ``down``."""
     owner_started: int | None = None
+    warm: bool = False
+    """Whether subsystems may start with what an earlier start of the same plan has left for that."""
 
     def alive(self) -> bool:
         """Whether the lab is up and wanted: not a leftover of another boot, a dead owner or an interrupted start."""

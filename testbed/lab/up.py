@@ -31,12 +31,14 @@ def up(
     owner: int | None = None,
     topology: str = "",
     impair: EngineName | None = None,
+    warm: bool = False,
 ) -> Lab:
     """Start a lab from ``plan``.
 
     ``runtime`` overrides every node's runtime, ``hold`` names subsystems whose nodes are made but whose programs are
     not started, ``owner`` is a process whose end makes the lab reapable, ``topology`` says where the plan came from,
-    ``impair`` forces the engine for links with delay, jitter, loss and the like.
+    ``impair`` forces the engine for links with delay, jitter, loss and the like, ``warm`` lets the private Tor network
+    start with keys and consensus of an earlier start of the same plan.
 
     Raises PreflightError before anything is touched, TestbedError if the name is taken, ApplyError or WaitTimeout if
     something did not work; then everything that was made has been removed again.
@@ -63,6 +65,7 @@ def up(
             runtime=runtime,
             owner_pid=owner,
             owner_started=start_time(owner) if owner else None,
+            warm=warm,
         )
         try:
             return _start(folder, record, plan, progress, hold)

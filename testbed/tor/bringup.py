@@ -6,6 +6,8 @@
 3. Every relay is told to reload: it then fetches the new consensus at once and not after its own back-off. Meanwhile
    clients start, with the directory documents in their folders as if they had been on the network before (3 s).
 4. The network is up when all relays have enough directory information and all clients a circuit.
+
+A warm start (``warm``) has keys and consensus from an earlier bring-up: everything starts at once, and is then checked.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.progress import Progress
-from testbed.tor import torrc
+from testbed.tor import torrc, warm
 from testbed.tor.authority import make_authority
 from testbed.tor.control import ControlError
 from testbed.tor.directory import Directory, has_consensus, read_directory
@@ -43,6 +45,8 @@ class Timing:
     consensus: float = 60
     relays: float = 180
     clients: float = 180
+    warm: float = 45
+    """Likewise for relays and clients of a warm start, which can still be a cold one."""
     vote_lead: int = 4
     """From moving the vote of several authorities until its consensus is valid. 4 is the least that tor allows for,
     see ``BringUp._vote``; it grows with every vote that comes to nothing."""
@@ -64,9 +68,17 @@ class BringUp:
     """Starts all nodes of the section ``tor``, anew if the first consensus is short."""
 
     def __init__(
-        self, lab: Lab, spec: TorSpec, progress: Progress, *, timing: Timing | None = None, vote_at: int | None = None
+        self,
+        lab: Lab,
+        spec: TorSpec,
+        progress: Progress,
+        *,
+        timing: Timing | None = None,
+        vote_at: int | None = None,
+        warm: bool = False,
     ) -> None:
-        """``vote_at``: on the first attempt vote as soon as the authorities have so many descriptors, to test that."""
+        """``warm``: use what is kept of this network, if it can be used. ``vote_at``: on the first attempt vote as soon
+        as the authorities have so many descriptors, to test that."""
         self.nodes = [make_node(lab, node.name) for node in lab.plan.nodes if node.subsystem == "tor"]
         self.authorities = self._by_role("authority")
         self.relays = self._by_role("relay", "exit")
@@ -76,6 +88,8 @@ class BringUp:
         self._timing = timing or Timing()
         self._vote_at = vote_at
         self._watched: list[str] = []
+        self.warm = warm
+        """Whether it is a warm start; false from the moment at which it had to become a cold one."""
 
     def run(self) -> Directory:
         """Bring the network up; the directory that its clients use.
@@ -83,12 +97,11 @@ class BringUp:
         TestbedError says what did not work; what has been started is then left for the lab to end.
         """
         try:
-            for attempt in range(1, ATTEMPTS):
-                try:
-                    return self._attempt()
-                except ShortConsensus as error:
-                    self._begin_again(attempt, error)
-            return self._attempt()
+            directory = self._warm_start() if self.warm else None
+            if directory is None:
+                directory = self._cold_start()
+                self._keep(directory)
+            return directory
         except ShortConsensus as error:
             raise TestbedError(f"{error}, {ATTEMPTS} times in a row", where="tor") from error
         except ControlError as error:
@@ -96,6 +109,53 @@ class BringUp:
         finally:
             for node in self.nodes:
                 node.close()
+
+    def _cold_start(self) -> Directory:
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return self._attempt()
+            except ShortConsensus as error:
+                self._begin_again(attempt, error)
+        return self._attempt()
+
+    def _keep(self, directory: Directory) -> None:
+        """Keep the network for warm starts; that it cannot be kept is no reason not to have it."""
+        try:
+            warm.keep(self._lab.plan, [*self.authorities, *self.relays], self._voting, directory)
+        except OSError as error:
+            self._lab.event("not_kept", reason=str(error))
+
+    def _warm_start(self) -> Directory | None:
+        """Start with what is kept, and see that it works. None, with an event, when the start has to be a cold one."""
+        begun = time.monotonic()
+        try:
+            kept = warm.recall(self._lab.plan, time.time(), self._spec.lifetime / 1e6)
+            self._start_kept(kept)
+        except (warm.Unusable, TestbedError) as error:
+            self.warm = False
+            self._lab.event("cold_start", reason=str(error))
+            self._progress.update("warm start", 1, 1, "not possible: starting cold")
+            if not isinstance(error, warm.Unusable):
+                warm.forget(self._lab.plan)
+                stop([node for node in self.nodes if node.process], number=signal.SIGKILL)
+            return None
+        age = time.time() - kept.directory.consensus.valid_after
+        self._lab.event("warm_start", age=round(age), digest=warm.digest(self._lab.plan))
+        self._mark("ready", begun)
+        return kept.directory
+
+    def _start_kept(self, kept: warm.Kept) -> None:
+        """Start all nodes with their kept files; TestbedError if they are not all ready soon, or disagree."""
+        self._write(time.time(), kept)
+        for node in self.clients:
+            prepare(node, self._options[node.name], kept.directory.files())
+        start(self._lab, [*self.authorities, *self.relays, *self.clients])
+        self._await_authorities("answering", TorNode.connected)
+        self._await_ready(self._timing.warm)
+        for node in self.authorities:
+            directory = read_directory(node.require(), kept.directory.certificates)
+            if directory.consensus_text != kept.directory.consensus_text:
+                raise TestbedError("it has another consensus than the one that was kept", where=node.name)
 
     def _begin_again(self, attempt: int, error: ShortConsensus) -> None:
         self._lab.event("vote_short", missing=list(error.missing), attempt=attempt)
@@ -127,16 +187,19 @@ class BringUp:
     def _mark(self, stage: str, begun: float) -> None:
         self._lab.event("stage", subsystem="tor", stage=stage, seconds=round(time.monotonic() - begun, 3))
 
-    def _write(self, now: float) -> bytes:
+    def _write(self, now: float, kept: warm.Kept | None = None) -> bytes:
         """Write keys and torrcs of authorities and relays; returns the authorities' certificates."""
         seed = self._lab.plan.seed
-        interval = choose_interval(now, self._spec.lifetime / 1e6)
         made = {node.name: make_authority(seed, node.name, now) for node in self.authorities}
         lines = [
             torrc.dir_authority(node.name, node.address, made[node.name].identity, made[node.name].v3_identity)
             for node in self.authorities
         ]
-        self._voting = torrc.far_vote(interval, now, self._spec.hsdir_spread)
+        if kept is None:
+            interval = choose_interval(now, self._spec.lifetime / 1e6)
+            self._voting = torrc.far_vote(interval, now, self._spec.hsdir_spread)
+        else:
+            self._voting = kept.voting
         for node in self.nodes:
             options = torrc.common(node.paths, lines)
             options += torrc.of_network(node.role, node.name, node.address, node.paths, self._voting)
@@ -146,6 +209,8 @@ class BringUp:
             files = {**relay_files(relay_key(seed, node.name)), "cached-certs": certificates}
             if node.name in made:
                 files |= made[node.name].files
+            if kept is not None:
+                files = kept.files(node.name)
             prepare(node, self._options[node.name], files)
         return certificates
 
@@ -227,10 +292,10 @@ class BringUp:
             prepare(node, self._options[node.name], directory.files())
         start(self._lab, self.clients)
 
-    def _await_ready(self) -> None:
+    def _await_ready(self, limit: float | None = None) -> None:
         reload_again: list[Nudge] = [(after, _reload) for after in (0.5, 1.2, 2, 5, 9, 20, 40)]
         network_again: list[Nudge] = [(after, _renew_network) for after in (3, 8, 14, 30, 60)]
-        for stage, nodes, condition, limit, nudges in (
+        for stage, nodes, condition, patience, nudges in (
             ("relays ready", [*self.authorities, *self.relays], ENOUGH_DIRECTORY, self._timing.relays, reload_again),
             ("clients ready", self.clients, BOOTSTRAPPED, self._timing.clients, []),
         ):
@@ -238,7 +303,7 @@ class BringUp:
                 stage,
                 nodes,
                 condition,
-                limit=limit,
+                limit=limit or patience,
                 progress=self._progress,
                 alive=self.nodes,
                 nudges=[*nudges, *network_again],

@@ -25,6 +25,8 @@ class TorNetwork:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
+        self.warm = False
+        """Whether this handle has brought the network up, and with what was kept of an earlier one."""
         self.spec = TorSpec.model_validate(lab.plan.sections["tor"])
         self.nodes: dict[str, TorNode] = {
             node.name: make_node(lab, node.name) for node in lab.plan.nodes if node.subsystem == "tor"
@@ -36,7 +38,11 @@ class TorNetwork:
     ) -> TorNetwork:
         """Bring the network of a lab up, see ``bringup``; TestbedError says what did not work."""
         network = cls(lab)
-        BringUp(lab, network.spec, progress or Silent(), timing=timing, vote_at=vote_at).run()
+        bringing = BringUp(
+            lab, network.spec, progress or Silent(), timing=timing, vote_at=vote_at, warm=lab.record.warm
+        )
+        bringing.run()
+        network.warm = bringing.warm
         return network
 
     @property
