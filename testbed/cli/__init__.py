@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from testbed import __version__
-from testbed.cli import data, fault, lab, link, machine, run, scenario, topology
+from testbed.cli import data, distributor, fault, lab, link, machine, run, scenario, topology
 from testbed.cli.output import print_error
 from testbed.errors import TestbedError
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (topology, lab, link, fault, scenario, run, data, machine):
+for module in (topology, lab, link, fault, scenario, run, data, distributor, machine):
     module.register(app)
 
 

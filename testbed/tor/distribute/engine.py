@@ -88,6 +88,7 @@ class Distributor:
             raise failure
         self._check_number(len(ring.fetched.hsdirs))
         self._take(directory)
+        self._report()
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set. What the HSDirs hold stays there."""
@@ -154,14 +155,20 @@ class Distributor:
         """Go by a new consensus: other HSDirs, or another time period."""
         self._directory = directory
         ring = directory.ring(self._secret.public)
-        failure = self._unfit(directory, ring)
-        if failure and not self._paused:
-            self._journal.event("paused", message=str(failure))
-        self._paused = str(failure or "")
+        self._pause(self._unfit(directory, ring))
         wanted = [ring.current, ring.next] if self._composer.both_halves else [ring.current]
         before, self._shelves = self._shelves, [self._shelf(item, directory, ring) for item in wanted]
         if before and before[0].responsible.period != self._shelves[0].responsible.period:
             self._journal.event("period_changed", period=ring.fetched.period)
+
+    def _pause(self, failure: TestbedError | None) -> None:
+        """Hand the instances back to their own tors while nothing can be done for them, or take them over again."""
+        if bool(failure) == bool(self._paused):
+            return
+        self._journal.event("paused" if failure else "goes_on", message=str(failure or ""))
+        self._paused = str(failure or "")
+        for watch in self._watches:
+            watch.let_publish(bool(failure))
 
     def _shelf(self, responsible: Responsible, directory: Directory, ring: Ring) -> Shelf:
         """The shelf for these HSDirs. What is known of those that stay is kept."""

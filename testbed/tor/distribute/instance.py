@@ -18,6 +18,7 @@ from testbed.tor.control import Control, ControlError
 from testbed.tor.descriptor import parse_outer
 from testbed.tor.distribute.document import Content, read_descriptor
 from testbed.tor.distribute.endpoint import try_connect
+from testbed.tor.distribute.handover import publish_alone, publish_no_more, publishes
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Member
 
@@ -64,6 +65,10 @@ class InstanceWatch(threading.Thread):
         self._poll, self._cookie = poll, cookie
         self._journal, self._changed = journal, changed
         self._over = threading.Event()
+        self._alone: bool | None = None
+        """Whether the instance shall publish by itself; None: as it was configured."""
+        self._seen_to: bool | None = None
+        """What has been seen to on this connection."""
         self._outer: tuple[bytes, int] | None = None
         self._begun = time.monotonic()
         self._told = False
@@ -71,6 +76,10 @@ class InstanceWatch(threading.Thread):
     def stop(self) -> None:
         """End the thread soon."""
         self._over.set()
+
+    def let_publish(self, alone: bool) -> None:
+        """Have the instance publish by itself from now on, or no more."""
+        self._alone = alone
 
     def run(self) -> None:
         """The thread's work."""
@@ -106,17 +115,32 @@ class InstanceWatch(threading.Thread):
     def _gap(self, why: str) -> None:
         """tor was restarted so quickly that the next command found it there again."""
         self._journal.event("control_gap", self.member.name, why=why)
+        self._seen_to = None
         self._set(View(why="it has just been restarted"))
 
     def _follow(self, control: Control) -> None:
-        self._outer = None
+        self._outer = self._seen_to = None
         self._begun = time.monotonic()
         control.subscribe("HS_DESC")
+        if self._alone is None and not self.member.address and publishes(control):
+            self._journal.event("publishes_itself", self.member.name, message="set PublishHidServDescriptors 0")
         while not self._over.is_set():
+            self._see_to_publishing(control)
             self._look(control)
             ready = self.view.content is not None
             if control.next_event(self._poll if ready else min(self._poll, 0.2)) is not None:
                 control.drain()
+
+    def _see_to_publishing(self, control: Control) -> None:
+        alone = self._alone
+        if alone == self._seen_to:
+            return
+        if alone:
+            publish_alone(control)
+        else:
+            publish_no_more(control)
+        self._journal.event("publishes_alone" if alone else "publishes_no_more", self.member.name)
+        self._seen_to = alone
 
     def _look(self, control: Control) -> None:
         try:
