@@ -177,7 +177,7 @@ def test_killed_supervisor_takes_the_core_along(make_world: MakeWorld) -> None:
     pid = core_pid(world)
     os.kill(world.supervisor, signal.SIGKILL)
     wait_for("the core's end", lambda: start_time(pid) is None)
-    assert not has_carrier(world, "a")
+    wait_for("the loss of the carrier", lambda: not has_carrier(world, "a"))
     with pytest.raises(TestbedError, match=r"no answer.*\n.*supervisor was killed"):
         world.wire()
     world.supervisor = engine.revive(world.folder)

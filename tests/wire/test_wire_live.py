@@ -136,7 +136,7 @@ def test_remove_and_add(make_world: MakeWorld) -> None:
     with world.wire() as wire:
         wire.remove(name)
         assert list(wire.links()) == [world.plan.links[1].name]
-        assert not has_carrier(world, "h1")
+        wait_for("the loss of the carrier", lambda: not has_carrier(world, "h1"))
         assert not reaches(world, "h1", "core")
         wire.add(link.with_settings("forward", Settings(delay_us=40_000)))
         assert wire.links()[name].forward.delay_us == 40_000

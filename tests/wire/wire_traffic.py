@@ -133,5 +133,8 @@ def has_carrier(world: World, node: str, ifname: str = "eth0") -> bool:
 
 def addresses_and_routes(world: World, node: str) -> str:
     """What must survive whatever happens to the wire, without what tells of the carrier."""
-    text = world.run(node, "ip", "-o", "addr") + world.run(node, "ip", "route") + world.run(node, "ip", "neigh")
+    text = "".join(
+        world.run(node, "ip", *words)
+        for words in (["-4", "-o", "addr"], ["-6", "-o", "addr", "show", "scope", "global"], ["route"], ["neigh"])
+    )
     return text.replace(" linkdown", "")

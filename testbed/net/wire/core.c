@@ -1,5 +1,5 @@
-/* The core in C: carries frames between TAP devices. Same behaviour and same messages as process.py, at a third of its
- * cost; model.py and protocol.py say what everything means.
+/* The core in C: carries frames between TAP devices. Same behaviour and same messages as process.py, for a fifth of its
+ * processor time (the kernel's own share is the same); model.py and protocol.py say what everything means.
  *
  * core CONTROL COUNTERS MEMORY PRIORITY   serve the supervisor, which has the other end of socket CONTROL
  * core model                              decide about frames given on standard input (for the test against model.py)

@@ -105,6 +105,8 @@ class Keeper:
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda _: self.heartbeat())
         count = len(links) - len(failed)
         self.event("wire-started", pid=child.pid, core=self.core, real_time=child.real_time, links=count)
+        if not child.real_time:
+            self.event("wire-not-in-real-time", remedy="give this process CAP_SYS_NICE, or keep the machine idle")
         for name, problem in self.problems.items():
             self.event("wire-link-closed", link=name, reason=problem)
 

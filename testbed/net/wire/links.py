@@ -20,6 +20,7 @@ from testbed.net.wire.settings import Settings
 from testbed.net.wire.state import TapEnd, WireLink
 
 READY_TIMEOUT = 5.0
+BUSY_TIMEOUT = 1.0
 T = TypeVar("T")
 Descriptors = dict[TapEnd, int | ApplyError]
 
@@ -27,7 +28,8 @@ Descriptors = dict[TapEnd, int | ApplyError]
 def open_ends(links: Iterable[WireLink]) -> Descriptors:
     """A descriptor for each end of ``links``, or why there is none."""
     found: Descriptors = {}
-    for end, outcome in at_ends(links, lambda end: tap.open_tap(end.ifname)).items():
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    for end, outcome in at_ends(links, lambda end: tap.open_tap(end.ifname, deadline)).items():
         if isinstance(outcome, ApplyError | int):
             found[end] = outcome
         else:

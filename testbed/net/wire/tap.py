@@ -13,6 +13,7 @@ import fcntl
 import os
 import socket
 import struct
+import time
 from pathlib import Path
 
 from testbed.errors import ApplyError
@@ -44,11 +45,19 @@ def create(ifname: str) -> None:
         os.close(fd)
 
 
-def open_tap(ifname: str) -> int:
-    """A descriptor, not blocking, of an existing persistent TAP. ApplyError if there is none or it is in use."""
+def open_tap(ifname: str, deadline: float = 0) -> int:
+    """A descriptor, not blocking, of an existing persistent TAP. ApplyError if there is none, or if it is in use and
+    still is at ``deadline`` (monotonic): the kernel closes the files of a process a little after its death."""
     if not exists(ifname):
         raise ApplyError(f"there is no interface {ifname}")
-    return _attach(ifname, "open")
+    while True:
+        try:
+            return _attach(ifname, "open")
+        except ApplyError as error:
+            in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EBUSY
+            if not in_use or time.monotonic() > deadline:
+                raise
+        time.sleep(0.001)
 
 
 def exists(ifname: str) -> bool:
