@@ -117,9 +117,9 @@ if [ ${#engine[@]} -gt 0 ] && [ "$(cat /sys/module/apparmor/parameters/enabled 2
     present apparmor_parser || engine+=(apparmor)
 fi
 
-mapfile -t machine < <(missing machine)
+mapfile -t extra < <(missing extra)
 
-if [ ${#base[@]} -gt 0 ] || [ ${#engine[@]} -gt 0 ] || offered "${machine[@]}"; then
+if [ ${#base[@]} -gt 0 ] || [ ${#engine[@]} -gt 0 ] || offered "${extra[@]}"; then
     command -v apt-get >/dev/null ||
         die "there is no apt-get here, and these are missing: ${base[*]} ${engine[*]}" "install them by hand"
     trap restore_policy EXIT
@@ -136,10 +136,10 @@ if [ ${#base[@]} -gt 0 ] || [ ${#engine[@]} -gt 0 ] || offered "${machine[@]}"; 
     if [ ${#engine[@]} -gt 0 ] && ! install_packages "${engine[@]}"; then
         warn "could not install ${engine[*]}: no containers; labs can run with --runtime process"
     fi
-    if offered "${machine[@]}"; then install_packages "${machine[@]}" || true; fi
+    if offered "${extra[@]}"; then install_packages "${extra[@]}" || true; fi
 fi
-mapfile -t machine < <(missing machine)
-if [ ${#machine[@]} -gt 0 ]; then
-    warn "${machine[*]} could not be had: the tests of links by netem are left out unless this kernel has netem itself"
+mapfile -t extra < <(missing extra)
+if [ ${#extra[@]} -gt 0 ]; then
+    warn "${extra[*]} could not be had: without gcc delayed links cost more CPU; without user-mode-linux their tests by netem are left out"
 fi
 check_versions

@@ -14,10 +14,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from testbed.errors import TestbedError
 from testbed.lab import kernel
 from testbed.lab.preflight import CORE_PROGRAMS, LEAST_DISK_BYTES, LEAST_FILES, existing
 from testbed.lab.programs import find, lack, version
 from testbed.lab.state import state_root
+from testbed.net.wire import native
 from testbed.subsystem import ProgramNeed, programs_of, subsystems
 
 State = Literal["ok", "warn", "lack"]
@@ -64,7 +66,7 @@ _FEATURES = {
     "tbf": ("token bucket (sch_tbf)", "rates of links"),
     "forwarding": ("IPv4 forwarding", "routers"),
     "nft": ("nftables with NAT", "address translation"),
-    "tun": ("TUN/TAP", "delays without netem"),
+    "tun": ("TUN/TAP", "delayed links where there is no netem"),
 }
 
 
@@ -86,11 +88,21 @@ def _kernel() -> Iterator[Check]:
             yield Check(name, "warn", answers[key], f"needed for {what}")
         else:
             yield Check(name, "lack", answers[key], f"needed for {what}; use a kernel that has it")
-    if answers["netem"]:
-        found = "absent from this kernel; delay, jitter and loss on links are not available yet"
-        yield Check("netem (sch_netem)", "warn", found, "leave these keys out of topologies; rate works")
+    if not answers["netem"]:
+        yield Check("delayed links", "ok", "by the kernel's netem")
+    elif answers["tun"]:
+        found = "neither netem nor TUN: no delay, jitter or loss on links"
+        yield Check("delayed links", "warn", found, "use a kernel that has sch_netem or TUN; rate works in any case")
     else:
-        yield Check("netem (sch_netem)", "ok", "works (but delay, jitter and loss on links are not available yet)")
+        yield Check("delayed links", "ok", f"by the userspace wire, {_wire_core()}; the kernel has no netem")
+
+
+def _wire_core() -> str:
+    try:
+        native.compiled()
+    except TestbedError as error:
+        return f"its slower core in Python ({error.what})"
+    return "its core in C"
 
 
 def _programs() -> Iterator[Check]:

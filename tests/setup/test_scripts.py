@@ -58,7 +58,7 @@ def test_versions_are_compared_as_numbers(have: str, wanted: str, enough: bool) 
 def test_packages_are_listed_once_and_whole() -> None:
     lines = (ROOT / "setup" / "packages.txt").read_text().splitlines()
     rows = [line.split() for line in lines if line and not line.startswith("#")]
-    assert all(len(row) == 3 and row[0] in ("base", "engine", "machine") for row in rows)
+    assert all(len(row) == 3 and row[0] in ("base", "engine", "extra") for row in rows)
     names = [row[1] for row in rows]
     assert len(names) == len(set(names))
 
