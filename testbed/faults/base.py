@@ -35,6 +35,11 @@ class FaultError(TestbedError):
 class FaultBusy(FaultError):
     """A fault that cannot be injected now, because another one holds what it would change."""
 
+    def __init__(self, what: str, holder: str) -> None:
+        """``holder``: id of the other one."""
+        super().__init__(what, remedy="heal that one first")
+        self.holder = holder
+
 
 class Fault(BaseModel, ABC):
     """Base of all faults. A subclass that sets ``kind`` is known by that name in topologies and on the command line.

@@ -54,9 +54,7 @@ class Degrade(ImpairmentSpec, Fault):
         if exchanged and lab.impair_engine(needed=True) == "wire":
             for entry in Journal(lab.folder).entries():
                 if any(claim.endswith(f"of link {link.name}") for claim in entry.claims) and entry.kind != self.kind:
-                    raise FaultBusy(
-                        f"link {link.name} is in the hands of fault {entry.id}", remedy="heal that one first"
-                    )
+                    raise FaultBusy(f"link {link.name} is in the hands of fault {entry.id}", entry.id)
         return {"before": [one.model_dump(mode="json") for one in now]}
 
     def inject(self, lab: Lab, memory: Memory) -> None:

@@ -64,7 +64,7 @@ class Journal:
         with self._exclusive(".lock", 30, "the lab's journal of faults"):
             for other in self.entries():
                 if other.id != parent and (both := wanted & set(other.claims)):
-                    raise FaultBusy(f"{sorted(both)[0]} is held by fault {other.id}", remedy="heal that one first")
+                    raise FaultBusy(f"{sorted(both)[0]} is held by fault {other.id}", other.id)
             number = self._next_number()
             me = os.getpid()
             entry = Entry(

@@ -130,9 +130,11 @@ class Timeline:
 class _Step:
     """Something to do at a time: inject ``planned``, or heal what is number ``heals`` of those done."""
 
-    due: float
+    when: float
     order: int
     planned: Planned | None = None
+    due: float = 0.0
+    """When the plan wants it; earlier than ``when`` if it had to wait."""
     heals: int | None = None
 
 
@@ -156,10 +158,10 @@ class _Run:
         """Until nothing is left to be done, or the timeline is stopped."""
         while self._steps or self._waiting:
             now = self._now()
-            if self._steps and self._steps[0].due <= now:
+            if self._steps and self._steps[0].when <= now:
                 self._do(heapq.heappop(self._steps))
                 continue
-            pause = self._steps[0].due - now if self._steps else _LOOK
+            pause = self._steps[0].when - now if self._steps else _LOOK
             if self._waiting:
                 pause = min(pause, _LOOK)
                 self._look()
@@ -189,6 +191,9 @@ class _Run:
         try:
             entry = self._faults.inject(fault)
         except TestbedError as error:
+            if isinstance(error, FaultBusy) and (later := self._after_late_one(error.holder, due)) is not None:
+                self._push(later, planned=planned, due=due)
+                return
             others = self._timeline.tolerant and self._is_disturbed()
             if not planned.drawn or not (isinstance(error, FaultBusy) or others):
                 raise
@@ -212,7 +217,7 @@ class _Run:
             earlier = self._timeline.done[number]
             hold = earlier.planned.hold_us
             if entry.id == holder and hold is not None and earlier.due + hold / 1e6 <= due:
-                return next(step.due for step in self._steps if step.heals == number)
+                return next(step.when for step in self._steps if step.heals == number)
         return None
 
     def _heal(self, number: int) -> None:
@@ -234,9 +239,12 @@ class _Run:
                 self._waiting.remove(planned)
                 self._push(event["t"] - self._start + planned.at_us / 1e6, planned=planned)
 
-    def _push(self, due: float, *, planned: Planned | None = None, heals: int | None = None) -> None:
+    def _push(
+        self, when: float, *, planned: Planned | None = None, due: float | None = None, heals: int | None = None
+    ) -> None:
         self._order += 1
-        heapq.heappush(self._steps, _Step(due, self._order, planned, heals))
+        step = _Step(when, self._order, planned, when if due is None else due, heals)
+        heapq.heappush(self._steps, step)
 
     def _now(self) -> float:
         return time.monotonic() - self._start

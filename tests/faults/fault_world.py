@@ -18,7 +18,8 @@ from testbed.plan.types import Plan
 from testbed.runtime.base import start_time
 
 CLOCK = "import time\nwhile True: open('clock', 'w').write(f'{time.time()} {time.monotonic()}'); time.sleep(0.02)"
-BUSY = "while True: pass"
+BUSY = "import os, time\nwhile True: os.path.exists('go') or time.sleep(0.02)"
+"""Busy while there is a file ``go`` in its folder."""
 GREEDY = """
 import os, signal, time
 signal.signal(signal.SIGUSR1, lambda *_: held.append(bytearray(os.urandom(1 << 20) * 64)))
@@ -136,6 +137,16 @@ class Watch:
     def state(self, pid: int) -> str:
         """State letter of a process."""
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    @contextmanager
+    def busy(self, node: str) -> Iterator[int]:
+        """The node's busy program is, inside the block; its pid."""
+        go = self.lab.node_folder(node) / "go"
+        go.touch()
+        try:
+            yield self.pid(node, "busy")
+        finally:
+            go.unlink()
 
     def cpu_share(self, pid: int, seconds: float = 1.0) -> float:
         """Share of one processor that a process gets."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_world import CLOCK, Watch, until
+from fault_world import BUSY, CLOCK, Watch, until
 
 from testbed.errors import TestbedError
 from testbed.faults.base import FaultError
@@ -39,7 +39,7 @@ def shared_lab() -> Iterator[Lab]:
     folder = Path(tempfile.mkdtemp(prefix="tbtest-", dir="/var/tmp"))
     folder.chmod(0o711)
     os.environ["TESTBED_STATE"] = str(folder)
-    services = {"clock": {"command": ["python3", "-c", CLOCK]}, "busy": {"command": ["python3", "-c", "while 1: pass"]}}
+    services = {"clock": {"command": ["python3", "-c", CLOCK]}, "busy": {"command": ["python3", "-c", BUSY]}}
     plan, problems = expand(
         Topology.model_validate(
             {
@@ -131,10 +131,10 @@ def test_kill_and_pause_leave_the_container(faults: Faults, lab: Lab, watch: Wat
 
 def test_limits(faults: Faults, watch: Watch) -> None:
     """The container's own control group gets the limit, and its old one again."""
-    pid = watch.pid("a", "busy")
-    with faults.active(CpuThrottle(node="a", share="10%")):
-        assert watch.cpu_share(pid) <= 0.15
-    until(lambda: watch.cpu_share(pid, 0.3) > 0.15, "it to go on", 30)
+    with watch.busy("a") as pid:
+        with faults.active(CpuThrottle(node="a", share="10%")):
+            assert watch.cpu_share(pid) <= 0.15
+        until(lambda: watch.cpu_share(pid, 0.3) > 0.15, "it to get more", 30)
     with faults.active(MemoryLimit(node="a", limit="64MiB")):
         pass
     with pytest.raises(TestbedError):

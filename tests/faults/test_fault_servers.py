@@ -111,7 +111,7 @@ def test_failing_upstream(faults: Faults, watch: Watch) -> None:
 def test_failing_upstream_for_a_share(faults: Faults, watch: Watch) -> None:
     """Some fail, some do not."""
     with faults.active(FailingUpstream(node="c", port=8080, share="50%")):
-        seen = {watch.get("a", "c")[0] for _ in range(25)}
+        seen = {watch.get("a", "c")[0] for _ in range(16)}
     assert seen == {200, 503}
 
 

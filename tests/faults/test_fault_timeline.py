@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from fault_world import Watch, until
 
 from testbed.errors import WaitTimeout
-from testbed.faults.base import FaultBusy, FaultError
+from testbed.faults.base import FaultBusy, FaultError, Memory
 from testbed.faults.faults import Faults
+from testbed.faults.pause import Pause
 from testbed.faults.runner import Timeline
 from testbed.faults.timeline import parse, schedule
 from testbed.lab.lab import Lab
@@ -123,3 +125,21 @@ def test_again(lab: Lab) -> None:
     """A timeline can be run twice."""
     made = timeline(lab, {"at": "+0s", "fault": "pause", "node": "b", "for": "50ms"})
     assert len(made.run(30)) == len(made.run(30)) == 1
+
+
+def test_what_comes_late_does_not_meet_itself(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the first one is still there when the second one is due, which then waits for its end."""
+    inject = Pause.inject
+
+    def slowly(self: Pause, lab: Lab, memory: Memory) -> None:
+        time.sleep(0.4)
+        inject(self, lab, memory)
+
+    monkeypatch.setattr(Pause, "inject", slowly)
+    made = timeline(lab, {"at": "+0s", "fault": "pause", "node": "b", "for": "0.2s", "every": "0.3s", "times": 3})
+    done = made.run(60)
+    assert len(done) == 3
+    for one, later in pairwise(done):
+        assert one.healed is not None
+        assert later.injected is not None
+        assert one.healed <= later.injected
