@@ -40,7 +40,7 @@ def distributor(
     ] = None,
     address: Annotated[str, typer.Option(help="The onion address that the key must belong to.")] = "",
     cookie: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Control cookie; default: where tor says.")
+        Path | None, typer.Option(metavar="FILE", help="Control cookie, if not where tor says.")
     ] = None,
     state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where counters and events are kept.")] = None,
     once: Annotated[bool, typer.Option("--once", help="End as soon as everything is placed and fetched back.")] = False,

@@ -16,8 +16,10 @@ from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Member
 from testbed.tor.hsdir import Router
 
-UPLOAD_TIMEOUT = 12.0
+UPLOAD_TIMEOUT = 8.0
 """Seconds. An upload takes 0.1 to 1 s; tor itself would try a dead HSDir for two minutes."""
+RETRY_TIMEOUT = 4.0
+"""Of uploads to an HSDir that has failed before: meanwhile nothing else is done."""
 FETCH_TIMEOUT = 8.0
 FETCHES = 2
 """Attempts to ask an HSDir, by another tor each time: circuits fail now and then."""
@@ -64,7 +66,12 @@ class Agents:
 
     def directory(self) -> Directory:
         """The consensus and microdescriptors that they use; TestbedError when none answers."""
-        return self._of_any(lambda control: read_directory(control, b""))
+        try:
+            return self._of_any(lambda control: read_directory(control, b""))
+        except ControlError as error:
+            raise TestbedError(
+                f"no consensus to go by: {error.what}", where=error.where, remedy="is that tor on its network?"
+            ) from error
 
     def post(self, label: str, texts: Mapping[str, str], timeout: float = UPLOAD_TIMEOUT) -> dict[str, str]:
         """Upload a descriptor to each HSDir, given by fingerprint: why it did not take it; empty where it did.

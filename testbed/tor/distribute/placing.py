@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from testbed.errors import TestbedError
 from testbed.tor.balance.revision import tor_revision
 from testbed.tor.descriptor import parse_outer
-from testbed.tor.distribute.agent import NO_ANSWER, Agents
+from testbed.tor.distribute.agent import NO_ANSWER, RETRY_TIMEOUT, UPLOAD_TIMEOUT, Agents
 from testbed.tor.distribute.compose import Composer
 from testbed.tor.distribute.counters import Counters
 from testbed.tor.distribute.document import Content, Made, common_header, make_descriptor
@@ -96,7 +96,7 @@ class Placer:
                 made[item] = sent.made  # perhaps it has this one, and only its answer was lost
             else:
                 made[item] = self._make(shelf, shelf.plan[item], live, revision)
-        self._upload(shelf, made)
+        self._upload(shelf, made, RETRY_TIMEOUT)
 
     def verify(self, shelf: Shelf, only: Sequence[str] = ()) -> None:
         """Fetch back what HSDirs hold, and note what is not as it should be."""
@@ -161,10 +161,10 @@ class Placer:
         except ValueError as error:
             raise TestbedError(str(error), where=", ".join(names)) from error
 
-    def _upload(self, shelf: Shelf, made: Mapping[str, Made]) -> list[str]:
+    def _upload(self, shelf: Shelf, made: Mapping[str, Made], timeout: float = UPLOAD_TIMEOUT) -> list[str]:
         """The HSDirs that took theirs."""
         shelf.sent |= {item: Held(one, shelf.plan[item]) for item, one in made.items()}
-        answers = self._agents.post(self.label, {item: one.text for item, one in made.items()})
+        answers = self._agents.post(self.label, {item: one.text for item, one in made.items()}, timeout)
         taken = []
         for item, reason in answers.items():
             if reason:

@@ -1,0 +1,84 @@
+"""What tests of the ways to publish do with a real lab."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from testbed.lab.lab import Lab
+from testbed.measure.fetch import Download
+from testbed.measure.load import run_load
+from testbed.tor.fresh import fresh_clients
+from testbed.tor.node import make_node, start
+from testbed.tor.onions import OnionServices
+
+SIZE = 64 * 1024
+LIMIT = 60.0
+"""Seconds for things to happen, on a busy machine."""
+
+
+def await_true(condition: Callable[[], Any], what: str, seconds: float = LIMIT) -> None:
+    """Wait until ``condition`` holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+
+
+def kill(lab: Lab, node: str, service: str = "tor") -> None:
+    """End a program of a node at once."""
+    (process,) = [p for p in lab.processes() if p.node == node and p.service == service and p.alive()]
+    process.signal(9)
+    process.wait_gone(10)
+
+
+def revive(lab: Lab, name: str) -> None:
+    """Start a node's tor again with the files that it has."""
+    node = make_node(lab, name)
+    start(lab, [node])
+    node.close()
+
+
+def events(lab: Lab, kind: str, since: int = 0) -> list[dict[str, Any]]:
+    """The lab's events of a kind, without the first ``since`` events of all."""
+    lines = (lab.folder / "events.jsonl").read_text().splitlines()[since:]
+    return [event for line in lines if (event := json.loads(line))["kind"] == kind]
+
+
+def mark(lab: Lab) -> int:
+    """How many events there are so far."""
+    return len((lab.folder / "events.jsonl").read_text().splitlines())
+
+
+def holders(onions: OnionServices, service: str = "shop") -> list[str]:
+    """Whose descriptor each responsible HSDir holds, in the order of the ring."""
+    return [entry.instance for entry in onions.hsdir_map(service)]
+
+
+def reached(onions: OnionServices, count: int, service: str = "shop") -> Counter[str]:
+    """Whom fresh clients reach; each of them must get the whole file."""
+    got = fresh_clients(
+        onions.network, count, onions.address(service), size=SIZE, seed=onions.lab.plan.seed, parallel=6
+    )
+    assert [item.outcome for item in got] == ["ok"] * count, [(item.outcome, item.message) for item in got]
+    return Counter(item.instance for item in got)
+
+
+def fetch(onions: OnionServices, client: str, count: int, service: str = "shop") -> set[str]:
+    """Whom one client reaches in ``count`` downloads by one cached descriptor, each over a new circuit."""
+    downloads: list[Download] = []
+    run_load(
+        {client: onions.network.socks_path(client)},
+        onions.address(service),
+        80,
+        "/file",
+        size=SIZE,
+        seed=onions.lab.plan.seed,
+        count=count,
+        on_result=downloads.append,
+    )
+    assert {download.outcome for download in downloads} == {"ok"}
+    return {download.instance for download in downloads}
