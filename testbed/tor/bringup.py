@@ -27,7 +27,15 @@ from testbed.tor.control import ControlError
 from testbed.tor.directory import Directory, has_consensus, read_directory
 from testbed.tor.keys import relay_files, relay_key
 from testbed.tor.node import TorNode, blame, check_alive, make_node, prepare, rewrite, start, stop, stuck
-from testbed.tor.readiness import BOOTSTRAPPED, ENOUGH_DIRECTORY, Nudge, await_condition, watch
+from testbed.tor.readiness import (
+    BOOTSTRAPPED,
+    ENOUGH_DIRECTORY,
+    NETWORK_AGAIN,
+    RELOAD_AGAIN,
+    await_condition,
+    reload,
+    watch,
+)
 from testbed.tor.spec import TorSpec
 from testbed.tor.timeperiod import choose_interval
 
@@ -175,7 +183,7 @@ class BringUp:
         directory = self._await_consensus(certificates)
         self._mark("consensus", begun)
         for node in self.relays:
-            _reload(node)
+            reload(node)
         self._start_clients(directory)
         self._await_ready()
         self._mark("ready", begun)
@@ -275,7 +283,7 @@ class BringUp:
             if len(late) < total:  # they can have it from the others
                 due = time.time()
                 for node in late:
-                    _reload(node)
+                    reload(node)
             else:
                 lead += 4
                 due = self._vote(lead)
@@ -293,11 +301,9 @@ class BringUp:
         start(self._lab, self.clients)
 
     def _await_ready(self, limit: float | None = None) -> None:
-        reload_again: list[Nudge] = [(after, _reload) for after in (0.5, 1.2, 2, 5, 9, 20, 40)]
-        network_again: list[Nudge] = [(after, _renew_network) for after in (3, 8, 14, 30, 60)]
         for stage, nodes, condition, patience, nudges in (
-            ("relays ready", [*self.authorities, *self.relays], ENOUGH_DIRECTORY, self._timing.relays, reload_again),
-            ("clients ready", self.clients, BOOTSTRAPPED, self._timing.clients, []),
+            ("relays ready", [*self.authorities, *self.relays], ENOUGH_DIRECTORY, self._timing.relays, RELOAD_AGAIN),
+            ("clients ready", self.clients, BOOTSTRAPPED, self._timing.clients, ()),
         ):
             await_condition(
                 stage,
@@ -306,7 +312,7 @@ class BringUp:
                 limit=limit or patience,
                 progress=self._progress,
                 alive=self.nodes,
-                nudges=[*nudges, *network_again],
+                nudges=[*nudges, *NETWORK_AGAIN],
                 watched=self._watched,
             )
 
@@ -316,20 +322,3 @@ class BringUp:
         if time.monotonic() - begun > limit:
             raise stuck(awaited, limit, late, f"{len(late)} missing")
         time.sleep(_TICK)
-
-
-def _reload(node: TorNode) -> None:
-    """Make tor forget its back-off from downloads that failed while there was no consensus."""
-    if node.process is not None:
-        node.process.signal(signal.SIGHUP)
-
-
-def _renew_network(node: TorNode) -> None:
-    """Take a tor's network away and give it back, which is what makes it ask for missing descriptors at once.
-
-    With one authority a relay asks it for at most 32 microdescriptors, drops the rest of them while that request is
-    open, and looks again only after 10 s (PDS_NO_EXISTING_MICRODESC_FETCH, GREEDY_DESCRIPTOR_RETRY_INTERVAL).
-    """
-    if node.connected():
-        node.require().setconf(DisableNetwork=1)
-        node.require().setconf(DisableNetwork=0)

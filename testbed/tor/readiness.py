@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -98,3 +99,26 @@ def watch(node: TorNode) -> bool:
         return False
     node.require().subscribe("STATUS_CLIENT")
     return True
+
+
+def reload(node: TorNode) -> None:
+    """Make tor forget its back-off from downloads that failed while there was no consensus."""
+    if node.process is not None:
+        node.process.signal(signal.SIGHUP)
+
+
+def renew_network(node: TorNode) -> None:
+    """Take a tor's network away and give it back, which is what makes it ask for missing descriptors at once.
+
+    With one authority a relay asks it for at most 32 microdescriptors, drops the rest of them while that request is
+    open, and looks again only after 10 s (PDS_NO_EXISTING_MICRODESC_FETCH, GREEDY_DESCRIPTOR_RETRY_INTERVAL).
+    """
+    if node.connected():
+        node.require().setconf(DisableNetwork=1)
+        node.require().setconf(DisableNetwork=0)
+
+
+RELOAD_AGAIN: tuple[Nudge, ...] = tuple((after, reload) for after in (0.5, 1.2, 2, 5, 9, 20, 40))
+"""For relays that wait for a consensus."""
+NETWORK_AGAIN: tuple[Nudge, ...] = tuple((after, renew_network) for after in (3, 8, 14, 30, 60))
+"""For every tor that lacks descriptors or a circuit."""
