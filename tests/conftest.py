@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,12 @@ import pytest
 from testbed.model.topology import Topology
 from testbed.plan.expand import expand
 from testbed.plan.types import Plan
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works in what the tests start also where a shell has started them in the background, and so without it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
