@@ -37,21 +37,21 @@ def test_onion_hsdir_loss(lab: Lab, measure: Measure) -> None:
     """Every number of dead HSDirs, beside as many other relays, as often as repeats say."""
     onions: OnionServices = lab.subsystem("onions")
     service, *others = onions.services
+    instances, fresh = one_number(measure, "instances"), one_number(measure, "fresh")
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, onions.services[service].attach or "core", onions.instances(service))
-    instances = one_number(measure, "instances")
     for repeat in range(1, measure.repeats + 1):
         for number in measure.integers("dead"):
             onions.start(service, instances, measure.text("publish"), progress=measure.progress)
             try:
                 with light_traffic(onions, others[0] if others else ""):
-                    _trial(onions, measure, service, number, repeat)
+                    _trial(onions, measure, service, number, fresh, repeat)
             finally:
                 onions.stop(service)
 
 
-def _trial(onions: OnionServices, measure: Measure, service: str, number: int, repeat: int) -> None:
+def _trial(onions: OnionServices, measure: Measure, service: str, number: int, fresh: int, repeat: int) -> None:
     """Nobody dead, ``number`` others dead, ``number`` HSDirs dead, and those back."""
     directory = onions.network.directory()
     responsible = {router.nickname for router in directory.ring(_public(onions, service)).fetched.hsdirs}
@@ -62,7 +62,7 @@ def _trial(onions: OnionServices, measure: Measure, service: str, number: int, r
     hsdirs = [name for name in relays if name in responsible]
     beside = [name for name in relays if name not in responsible | at]
     chance = random.Random(f"{measure.seed} {repeat} {number}")
-    detail = {"experiment": "hsdir-loss", "dead": number, "repeat": repeat}
+    detail = {"experiment": "hsdir-loss", "dead": number, "fresh": fresh, "repeat": repeat}
     _measured(onions, measure, service, "none", detail)
     for what, candidates in (("others", beside), ("hsdirs", hsdirs)):
         if len(candidates) < number:
@@ -85,13 +85,12 @@ _WHICH = {"others": "neither HSDirs nor introduction points of the service", "hs
 def _measured(onions: OnionServices, measure: Measure, service: str, what: str, detail: Mapping[str, Any]) -> None:
     """One step: fresh clients fetch, and where all HSDirs live, what they hold."""
     step = f"{what}{detail['dead']}-r{detail['repeat']}"
-    count = one_number(measure, "fresh")
     with measure.step(step, what=what, nodes=onions.running(service), **detail, **EXPECTED):
         if what in ("none", "back"):
             record_hsdirs(onions, service, measure, step)
         moment(measure, step, what)
         with FreshClients(onions.network, onion_target(onions, service)) as clients:
-            clients.many(count, on_result=fresh_recorder(measure.run, step), progress=measure.progress)
+            clients.many(detail["fresh"], on_result=fresh_recorder(measure.run, step), progress=measure.progress)
 
 
 def _public(onions: OnionServices, service: str) -> bytes:

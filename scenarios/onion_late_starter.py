@@ -29,7 +29,7 @@ pytestmark = pytest.mark.testbed(
         "seconds": "20s",
         "republish": "60s",
         "limit": "120s",
-        "pause": "1s",
+        "pause": "2s",
         "every": "2s",
     },
 )
@@ -43,10 +43,10 @@ def test_onion_late_starter(lab: Lab, measure: Measure) -> None:
     onions: OnionServices = lab.subsystem("onions")
     service, *others = onions.services
     spec = onions.services[service]
+    numbers, named = fitting(measure, "instances", spec.instances, least=2), signals(measure)
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, spec.attach or "core", onions.instances(service))
-    numbers, named = fitting(measure, "instances", spec.instances, least=2), signals(measure)
     for repeat in range(1, measure.repeats + 1):
         for number in numbers:
             for signal in named:

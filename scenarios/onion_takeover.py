@@ -29,7 +29,7 @@ pytestmark = pytest.mark.testbed(
         "signal": "SIGKILL",
         "seconds": "15s",
         "limit": "120s",
-        "pause": "1s",
+        "pause": "2s",
         "every": "1s",
     },
 )
@@ -43,10 +43,10 @@ def test_onion_takeover(lab: Lab, measure: Measure) -> None:
     onions: OnionServices = lab.subsystem("onions")
     service, *others = onions.services
     spec = onions.services[service]
+    numbers, named = fitting(measure, "instances", spec.instances - 1), signals(measure)
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, spec.attach or "core", onions.instances(service))
-    numbers, named = fitting(measure, "instances", spec.instances - 1), signals(measure)
     for repeat in range(1, measure.repeats + 1):
         for number in numbers:
             for publish in measure.words("publish"):

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 HSDIR_PERIOD = 10.0
 """Seconds between two readings of the HSDirs; a reading is a handful of small fetches."""
+LIGHT_PAUSE = 5.0
+"""Seconds between two requests of a client for light traffic. A request of an onion service costs 60 ms of CPU time in
+all (some forty handshakes at the client, the service and the relays between), so thirty clients cost a third of a core.
+"""
 REQUEST_TIMEOUT = 120.0
 """Seconds for one download: more than the three stalls of 31 s that three introduction points can cost."""
 _LONGEST = 3600.0
@@ -137,7 +141,9 @@ def asking(onions: OnionServices, service: str, measure: Measure, step: str) -> 
 
 
 @contextmanager
-def light_traffic(onions: OnionServices, service: str, *, pause: float = 0.5, timeout: float = 20) -> Iterator[None]:
+def light_traffic(
+    onions: OnionServices, service: str, *, pause: float = LIGHT_PAUSE, timeout: float = 20
+) -> Iterator[None]:
     """Every client fetches from ``service`` too, a new circuit each time, with a pause between. Not recorded.
 
     In a network where nothing else moves, cells that announce the end of a circuit stay in the buffers of idle

@@ -1,0 +1,208 @@
+"""Fresh clients on a real network: who serves them, what is said of those that fail, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import TestbedError
+from testbed.lab.lab import Lab
+from testbed.lab.ownership import processes
+from testbed.lab.up import up
+from testbed.measure.reader import RunReader
+from testbed.measure.store import Run
+from testbed.plan.load import load_text
+from testbed.tor.experiment import onion_target
+from testbed.tor.fresh import FreshClients, FreshFetch, fresh_clients
+from testbed.tor.freshprobe import FreshProbe, fresh_recorder
+from testbed.tor.keys import onion_address, onion_key
+from testbed.tor.network import TorNetwork
+from testbed.tor.onions import OnionServices
+from testbed.tor.split import split
+
+pytestmark = [pytest.mark.root, pytest.mark.tor]
+
+TOPOLOGY = """
+name: fresh-test
+seed: 6
+tor: {authorities: 1, relays: 9, clients: 2}
+onions:
+  shop: {instances: 2, runtime: process, content: {size: 16KiB}}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(module_state: Path) -> Iterator[Lab]:
+    """A network with two instances that published together."""
+    _, plan = load_text(TOPOLOGY)
+    lab = up(plan, hold=["onions"])
+    lab.subsystem("onions").start("shop", 2, "simultaneous")
+    yield lab
+    lab.down()
+
+
+@pytest.fixture
+def tor(lab: Lab) -> TorNetwork:
+    """Its network."""
+    handle = lab.subsystem("tor")
+    assert isinstance(handle, TorNetwork)
+    return handle
+
+
+@pytest.fixture
+def onions(lab: Lab) -> OnionServices:
+    """Its services."""
+    handle = lab.subsystem("onions")
+    assert isinstance(handle, OnionServices)
+    return handle
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(lab: Lab) -> Iterator[None]:
+    """After each test the same processes run as before, and no folder of a fresh client is left."""
+    before = set(processes(lab.id))
+    yield
+    assert set(processes(lab.id)) == before
+    assert not [path for client in ("client1", "client2") for path in lab.node_folder(client).glob("f*-*")]
+
+
+def test_they_fetch_and_say_who_served(lab: Lab, tor: TorNetwork, onions: OnionServices) -> None:
+    """Each has the whole file, from one of the instances that an HSDir names; they are spread over the clients."""
+    told: list[FreshFetch] = []
+    held = {entry.instance for entry in onions.hsdir_map("shop")}
+    found = fresh_clients(tor, 16, onions.address("shop"), size=16 * 1024, seed=lab.plan.seed, on_result=told.append)
+    assert [fetched.outcome for fetched in found] == ["ok"] * 16, found
+    assert found == told
+    assert {fetched.instance for fetched in found} <= held
+    assert split([fetched.instance for fetched in found], onions.instances("shop")).reached >= 1
+    assert sorted(fetched.number for fetched in found) == list(range(1, 17))
+    assert Counter(fetched.node for fetched in found) == {"client1": 8, "client2": 8}
+    for fetched in found:
+        assert fetched.ready is not None
+        assert fetched.first_byte is not None
+        assert fetched.last_byte is not None
+        assert fetched.started < fetched.ready < fetched.first_byte <= fetched.last_byte <= fetched.ended
+        assert fetched.bytes == 16 * 1024
+
+
+def test_a_service_that_is_not_there(lab: Lab, tor: TorNetwork) -> None:
+    """The failure is one of fetching, and tor had a circuit: its own words say so."""
+    address = onion_address(onion_key(6, "nobody").public)
+    (fetched,) = fresh_clients(tor, 1, address, size=1, seed=0, timeout=30)
+    assert fetched.outcome.startswith("socks-"), fetched
+    assert "PROGRESS=100" in fetched.message
+    assert fetched.instance == ""
+    assert fetched.last_byte is None
+
+
+def test_bootstrapping_that_fails_is_told_apart(lab: Lab, tor: TorNetwork, onions: OnionServices) -> None:
+    """Without a relay that can be reached the outcome is ``bootstrap``, not a matter of the service."""
+    with FreshClients(tor, onion_target(onions, "shop"), timeout=4) as clients:
+        clients._authorities = ["nobody orport=9 no-v2 v3ident=" + "A" * 40 + " 10.9.9.9:9 " + "B" * 40]
+        clients._files = {}
+        fetched = clients.one()
+    assert fetched.outcome == "bootstrap", fetched
+    assert "PROGRESS=" in fetched.message
+
+
+def test_a_tor_that_does_not_start(lab: Lab, tor: TorNetwork, onions: OnionServices) -> None:
+    """What tor says of its configuration is in the message."""
+    with FreshClients(tor, onion_target(onions, "shop")) as clients:
+        clients._extra = {"NoSuchOption": ("1",)}
+        fetched = clients.one()
+    assert fetched.outcome == "start"
+    assert "NoSuchOption" in fetched.message
+
+
+def test_those_under_way_end_with_the_block(lab: Lab, tor: TorNetwork, onions: OnionServices) -> None:
+    """Stopping does not wait for time-outs: what is under way is ``unfinished``, as is all that is asked for later."""
+    instances = [item for item in lab.processes() if item.node.startswith("shop") and item.service == "tor"]
+    for process in instances:
+        process.signal(signal.SIGSTOP)  # so that no fetch can end by itself
+    try:
+        clients = FreshClients(tor, onion_target(onions, "shop"), timeout=100)
+        results: list[FreshFetch] = []
+        thread = threading.Thread(target=lambda: results.extend(clients.many(6, parallel=3)))
+        thread.start()
+        deadline = time.monotonic() + 30
+        while len(clients._running) < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        begun = time.monotonic()
+        clients.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert time.monotonic() - begun < 15
+        assert [fetched.outcome for fetched in results] == ["unfinished"] * 6
+    finally:
+        for process in instances:
+            process.signal(signal.SIGCONT)
+
+
+def test_the_probe_goes_on_until_the_end(lab: Lab, tor: TorNetwork, onions: OnionServices, tmp_path: Path) -> None:
+    """One sets out every so often, and what became of each is in the run with times since its start."""
+    run = Run.create(tmp_path, "probe", lab.plan, seed=1)
+    clients = FreshClients(tor, onion_target(onions, "shop"))
+    enough = threading.Event()
+    record = fresh_recorder(run, "one")
+
+    def on_result(fetched: FreshFetch) -> None:
+        record(fetched)
+        if fetched.number >= 3:
+            enough.set()
+
+    with FreshProbe(clients, on_result, every=0.3):
+        assert enough.wait(60)
+    run.close("passed")
+    events = RunReader(run.path).events("fresh")
+    good = [event for event in events if event.detail["outcome"] == "ok"]
+    assert len(good) >= 3
+    assert {event.detail["outcome"] for event in events} <= {"ok", "unfinished"}
+    for event in good:
+        assert event.detail["step"] == "one"
+        assert event.node in tor.clients
+        assert 0 < event.detail["started"] < event.detail["first_byte"] <= event.detail["last_byte"] <= event.t + 0.001
+
+
+def test_an_error_of_the_listener_comes_out(lab: Lab, tor: TorNetwork, onions: OnionServices) -> None:
+    """Whatever ``on_result`` raises ends it and is raised, with nothing left running (see the fixture)."""
+
+    def complain(fetched: FreshFetch) -> None:
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        fresh_clients(tor, 8, onions.address("shop"), size=16 * 1024, seed=lab.plan.seed, on_result=complain)
+
+
+def test_no_client_to_be_beside(tor: TorNetwork, onions: OnionServices) -> None:
+    """A network without clients is told what it lacks."""
+    with pytest.raises(TestbedError, match=r"set `tor.clients`"):
+        FreshClients(tor, onion_target(onions, "shop"), nodes=[])
+
+
+def test_they_are_not_root(lab: Lab, tor: TorNetwork, onions: OnionServices) -> None:
+    """A fresh client runs as the unprivileged user, marked as the lab's."""
+    seen: list[tuple[int, bytes]] = []
+    clients = FreshClients(tor, onion_target(onions, "shop"))
+    before = set(processes(lab.id))
+    thread = threading.Thread(target=clients.one)
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not seen and time.monotonic() < deadline:
+        for pid in set(processes(lab.id)) - before:
+            try:
+                owner, environment = os.stat(f"/proc/{pid}").st_uid, Path(f"/proc/{pid}/environ").read_bytes()
+            except OSError:
+                continue
+            if owner:
+                seen.append((owner, environment))
+    thread.join(60)
+    clients.stop()
+    assert seen[0][0] == 10001
+    assert f"TESTBED_LAB={lab.id}".encode() in seen[0][1].split(b"\0")
