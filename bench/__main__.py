@@ -12,6 +12,7 @@ BENCHMARKS = {
     "bringup-small": "bench.bringup",
     "bringup-paper": "bench.bringup",
     "bringup-warm": "bench.bringup",
+    "tor-scale": "bench.tor_scale",
     "demo": "bench.demo",
     "hybrid-60": "bench.hybrid",
     "live-change": "bench.live_change",
@@ -22,6 +23,9 @@ BENCHMARKS = {
     "wire-packets": "bench.wire",
     "wire-aggregate": "bench.wire",
     "wire-restart": "bench.wire",
+    "pool-virtual": "bench.pool",
+    "pool-million": "bench.pool",
+    "lfsr": "bench.pool",
 }
 """Module of each benchmark; its ``measure(name)`` gives a ``Figure``."""
 

@@ -33,7 +33,7 @@ from testbed.tor.torrc import Voting
 FORMAT = 1
 """Changes whenever a file of an earlier testbed cannot be used any more."""
 MOST_KEPT = 4
-"""Networks; the one that was used longest ago is removed first. The paper's network takes 1 MB, 200 relays 3 MB."""
+"""Networks; the one that was used longest ago is removed first. The paper's network takes 0.24 MB."""
 VOTE_MARGIN = 120
 """Seconds that a kept consensus must be fresh for, so that the next vote finds a network that is up."""
 
