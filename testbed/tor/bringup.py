@@ -54,7 +54,8 @@ class Timing:
     relays: float = 180
     clients: float = 180
     warm: float = 45
-    """Likewise for relays and clients of a warm start, which can still be a cold one."""
+    """Likewise for relays and clients of a small network's warm start, which can still be a cold one; one of a hundred
+    nodes gets twice that."""
     vote_lead: int = 4
     """From moving the vote of several authorities until its consensus is valid. 4 is the least that tor allows for,
     see ``BringUp._vote``; it grows with every vote that comes to nothing."""
@@ -159,7 +160,7 @@ class BringUp:
             prepare(node, self._options[node.name], kept.directory.files())
         start(self._lab, [*self.authorities, *self.relays, *self.clients])
         self._await_authorities("answering", TorNode.connected)
-        self._await_ready(self._timing.warm)
+        self._await_ready(self._timing.warm * (1 + len(self.nodes) / 100))
         for node in self.authorities:
             directory = read_directory(node.require(), kept.directory.certificates)
             if directory.consensus_text != kept.directory.consensus_text:
