@@ -20,7 +20,7 @@ from testbed.plan.types import Plan
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
 
-_TO_BEGIN = 20.0
+_TO_BEGIN = 60.0
 """Seconds for a helper program to start and inject for the first time, on a busy machine."""
 
 

@@ -91,9 +91,7 @@ def _relink(
         for end in (end for link in links for end in (link.a, link.b)):
             if end.node not in opened:
                 opened[end.node] = _open_present(path_of(end.node))
-            item = opened[end.node]
-            if (device := readback.devices(item.netlink).get(end.ifname)) is not None:
-                item.netlink.apply(f"node {end.node}", [requests.no_link(device.index, end.interface)])
+            _remove(opened[end.node], end)
         _make_links(links, opened, path_of, engine)
         for name, item in opened.items():
             ends = {end.ifname for link in links for end in (link.a, link.b) if end.node == name}
@@ -106,6 +104,17 @@ def _relink(
         for item in opened.values():
             item.netlink.close()
             os.close(item.fd)
+
+
+def _remove(item: _Opened, end: End) -> None:
+    """Remove an interface if it is there; the kernel may be at it, since the other end's namespace has gone."""
+    if (device := readback.devices(item.netlink).get(end.ifname)) is None:
+        return
+    try:
+        item.netlink.apply(f"node {end.node}", [requests.no_link(device.index, end.interface)])
+    except ApplyError:
+        if end.ifname in readback.devices(item.netlink):
+            raise
 
 
 def _open_present(path: Path) -> _Opened:
