@@ -34,7 +34,8 @@ class Stop(Fault):
         names = programs.running(lab, self.node, self.service)
         if not names:
             raise FaultError(f"no program runs in node {self.node}")
-        return {"names": names}
+        known = lab.services(self.node)
+        return {"names": names, "pids": {name: known[name][0].pid for name in names}}
 
     def inject(self, lab: Lab, memory: Memory) -> None:
         """Ask each program, and wait until it and what it started is gone."""
@@ -52,7 +53,15 @@ class Stop(Fault):
         return f"ended: {', '.join(memory['names'])}"
 
     def heal(self, lab: Lab, memory: Memory) -> None:
-        """Start again what ran."""
+        """Start again what ran.
+
+        A program that has not ended yet is about to: the signal cannot be taken back, and a paused one has it still
+        before it. It is killed first, so that it does not end when all is taken for healed; not if it ignores SIGTERM.
+        """
+        known = lab.services(self.node)
+        for name, pid in memory["pids"].items():
+            if known[name][0].pid == pid and known[name][0].alive() and not programs.ignores(pid, signal.SIGTERM):
+                programs.kill(lab, self.node, name)
         programs.start_again(lab, self.node, memory["names"])
 
     def verify_healed(self, lab: Lab, memory: Memory) -> str:

@@ -95,6 +95,16 @@ def test_c15_stop_of_a_deaf_program_fails(faults: Faults, watch: Watch) -> None:
     assert faults.entries() == []
 
 
+def test_stop_of_a_paused_program_does_not_come_later(faults: Faults, watch: Watch) -> None:
+    """A paused program keeps the signal until it goes on; once the failed stop is healed, it must not end by it."""
+    with faults.active(Pause(node="b", service="clock")):
+        with pytest.raises(FaultError, match="still there"):
+            faults.inject(Stop(node="b", service="clock", within="200ms"))
+        assert watch.runs("b", "clock")
+    time.sleep(0.3)  # time to end by a signal
+    assert watch.runs("b", "clock")
+
+
 def test_pause(faults: Faults, watch: Watch) -> None:
     """Every process is in state T and does nothing; then it goes on as the same process."""
     pid = watch.pid("a", "clock")

@@ -207,7 +207,9 @@ _MAKERS: dict[str, Maker] = {
     "memory-limit": _with(_node, limit=["512MiB", "1GiB"]),
     "mtu-shrink": _with(_link, mtu=[1280, 1300, 1400]),
     "recreate": _container,
-    "restart": _with(_node_or_program, down=["0s", "200ms"]),
+    # A program that is paused does not end by SIGTERM, and the schedule waits for it.
+    "restart": _with(_node_or_program, within=["1s"], down=["0s", "200ms"]),
     "slow-requests": _flood,
     "slow-upstream": _with(_server, delay=["20ms", "200ms"]),
+    "stop": _with(_node_or_program, within=["1s"]),
 }

@@ -104,6 +104,16 @@ def state(pid: int) -> str:
     return fields[0] if fields else ""
 
 
+def ignores(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal (SigIgn of proc(5)); not so if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:")]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def send(pids: Pids, number: int) -> None:
     """A signal to each, never to another process that has the pid by now."""
     for pid, started in pids.items():
