@@ -100,6 +100,15 @@ class Voting:
         """The same with a first consensus that is valid from ``valid_after`` on (seconds since the epoch)."""
         return replace(self, offset=valid_after % self.initial_interval)
 
+    def next_vote(self, valid_after: int) -> int:
+        """When the consensus after one that is valid from ``valid_after`` on becomes valid, seconds since the epoch.
+
+        Intervals are counted from midnight plus ``offset`` and end there (voting_sched_get_start_of_interval_after), so
+        the first one is often shorter. In the last of a day whose length they do not divide tor may vote later.
+        """
+        since = (valid_after - self.offset) % 86400
+        return valid_after - since + min(86400, (since // self.interval + 1) * self.interval)
+
 
 def far_vote(interval: int, now: float, hsdir_spread: int) -> Voting:
     """A schedule whose first vote is as far away as tor allows: 4 to 29 minutes."""

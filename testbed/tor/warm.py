@@ -35,7 +35,7 @@ FORMAT = 1
 MOST_KEPT = 4
 """Networks; the one that was used longest ago is removed first. The paper's network takes 0.24 MB."""
 VOTE_MARGIN = 120
-"""Seconds that a kept consensus must be fresh for, so that the next vote finds a network that is up."""
+"""Seconds that there must be before the next vote, so that it finds a network that is up."""
 
 _FACTS = "network.json"
 _SHARED = "directory"
@@ -66,9 +66,13 @@ class Kept:
 
 
 def digest(plan: Plan) -> str:
-    """Names the network of a plan: its nodes, their addresses, the section ``tor``, the seed, and the program tor."""
+    """Names the network of a plan: its nodes, their addresses, the section ``tor``, the seed, and the program tor.
+
+    How long it shall live is left out: whether it can is for ``recall`` to say.
+    """
     nodes = [(node.name, node.role, str(plan.address(node.name))) for node in plan.nodes if node.subsystem == "tor"]
-    facts = [FORMAT, plan.seed, plan.sections["tor"], nodes, _program()]
+    section = {key: value for key, value in plan.sections["tor"].items() if key != "lifetime"}
+    facts = [FORMAT, plan.seed, section, nodes, _program()]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -155,8 +159,9 @@ def forget(plan: Plan) -> None:
 def recall(plan: Plan, now: float, needed: float) -> Kept:
     """The kept network of a plan, if it can be used from ``now`` (UTC) for ``needed`` seconds; else Unusable.
 
-    It can if its consensus is fresh and no vote is near, clients fetch current descriptors for all of the time (see
-    ``timeperiod``), and every authority and relay is in the consensus and has its keys.
+    It can if its consensus would be the latest had the network stayed up, and no vote is near; clients fetch current
+    descriptors for all of the time (see ``timeperiod``), and every authority and relay is in the consensus and has its
+    keys.
     """
     path = place(plan)
     try:
@@ -166,7 +171,7 @@ def recall(plan: Plan, now: float, needed: float) -> Kept:
     except (OSError, zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, NotImplementedError) as error:
         raise Unusable(f"what is kept of this network is damaged: {error}") from error
     consensus = kept.directory.consensus
-    check_consensus(consensus, now, needed)
+    check_consensus(consensus, kept.voting, now, needed)
     nodes = {node.name for node in plan.nodes if node.subsystem == "tor" and node.role != "client"}
     lacking = sorted(nodes - {router.nickname for router in consensus.routers if "Running" in router.flags})
     lacking += sorted(name for name in nodes if "keys/secret_id_key" not in kept.own.get(name, ()))
@@ -176,12 +181,12 @@ def recall(plan: Plan, now: float, needed: float) -> Kept:
     return kept
 
 
-def check_consensus(consensus: Consensus, now: float, needed: float) -> None:
+def check_consensus(consensus: Consensus, voting: Voting, now: float, needed: float) -> None:
     """Unusable if a network cannot start with this consensus at ``now`` (UTC) and go on for ``needed`` seconds."""
     if now < consensus.valid_after:
         raise Unusable("the kept consensus is not valid yet: the clock has been set back")
-    if now > consensus.fresh_until - VOTE_MARGIN:
-        raise Unusable(f"the kept consensus has expired: it is {now - consensus.valid_after:.0f} s old")
+    if now > min(consensus.fresh_until, voting.next_vote(consensus.valid_after)) - VOTE_MARGIN:
+        raise Unusable(f"the kept consensus is expired or about to be: {now - consensus.valid_after:.0f} s old")
     try:
         require_current(consensus.periods.interval, now, needed=needed, valid_after=consensus.valid_after)
     except TestbedError as error:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
@@ -23,6 +25,7 @@ from testbed.tor import warm
 from testbed.tor.bringup import Timing
 from testbed.tor.hsdir import Consensus
 from testbed.tor.network import TorNetwork
+from testbed.tor.torrc import Voting
 
 SMALL = """\
 name: tor-warm
@@ -30,7 +33,8 @@ seed: {seed}
 tor: {{authorities: 1, relays: 4, clients: 1, lifetime: {lifetime}}}
 onions: {{shop: {{instances: 1, runtime: process, content: {{size: 20kB}}}}}}
 """
-NOON = 1_800_000_000 - 1_800_000_000 % 86400
+MIDNIGHT = 1_800_000_000 - 1_800_000_000 % 86400
+VOTING = Voting(3600, 1800, 0, 3)
 
 
 def plan_of(seed: int = 5, lifetime: str = "20min") -> Plan:
@@ -56,22 +60,42 @@ def consensus(valid_after: int, interval: int = 3600) -> Consensus:
 def test_consensus_that_cannot_be_used(age: int, needed: float, reason: str) -> None:
     """Not valid yet, about to be voted on, long expired, or valid in the wrong half of a time period."""
     with pytest.raises(warm.Unusable, match=reason):
-        warm.check_consensus(consensus(NOON), NOON + age, needed)
+        warm.check_consensus(consensus(MIDNIGHT), VOTING, MIDNIGHT + age, needed)
 
 
 @pytest.mark.parametrize("age", [0, 10, 3600 - warm.VOTE_MARGIN])
 def test_consensus_that_can_be_used(age: int) -> None:
     """A fresh one is, until the next vote is near."""
-    warm.check_consensus(consensus(NOON), NOON + age, 3600)
+    warm.check_consensus(consensus(MIDNIGHT), VOTING, MIDNIGHT + age, 3600)
+
+
+def test_consensus_is_not_used_beyond_the_next_vote() -> None:
+    """tor votes at a fixed offset from the hour, so a consensus of half past is replaced while it is still fresh."""
+    voting = VOTING.moved_to(MIDNIGHT + 3 * 3600 + 31 * 60 + 4)
+    valid_after = MIDNIGHT + 3 * 3600 + 31 * 60 + 4
+    assert voting.next_vote(valid_after) == MIDNIGHT + 4 * 3600 + 64, "as tor 0.4.9.11 said for these figures"
+    warm.check_consensus(consensus(valid_after), voting, valid_after + 1800 - warm.VOTE_MARGIN, 60)
+    with pytest.raises(warm.Unusable, match="expired"):
+        warm.check_consensus(consensus(valid_after), voting, valid_after + 1801 - warm.VOTE_MARGIN, 60)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([300, 1800, 3600, 7200, 420]))
+def test_next_vote_is_within_an_interval(moment: int, interval: int) -> None:
+    """Always later, and never later than one interval."""
+    voting = Voting(interval, 300, 0, 3).moved_to(moment)
+    assert moment < voting.next_vote(moment) <= moment + interval
 
 
 def test_digest_follows_the_network_alone() -> None:
-    """Seed, section and addresses matter; the name of the topology and its onion services do not."""
+    """Seed and section matter; the name of the topology, its onion services and its lifetime do not."""
     plan = plan_of()
     assert warm.digest(plan) == warm.digest(plan_of())
     sections = {"tor": plan.sections["tor"]}
     assert warm.digest(plan) == warm.digest(plan.model_copy(update={"name": "other", "sections": sections}))
-    assert len({warm.digest(plan), warm.digest(plan_of(seed=6)), warm.digest(plan_of(lifetime="21min"))}) == 3
+    assert warm.digest(plan) == warm.digest(plan_of(lifetime="21min"))
+    section = {**plan.sections["tor"], "hsdir_spread": 4}
+    others = plan_of(seed=6), plan.model_copy(update={"sections": {"tor": section}})
+    assert len({warm.digest(plan), *map(warm.digest, others)}) == 3
 
 
 def test_only_a_few_networks_are_kept(tmp_path: Path) -> None:
@@ -103,7 +127,7 @@ def why_cold(lab: Lab) -> str:
 @pytest.fixture(scope="module")
 def kept(module_state: Path) -> Path:
     """What a cold start of the small network leaves."""
-    plan = plan_of()
+    plan = plan_of(lifetime="1h")  # more than the tests need, so that none depends on the time of day
     lab = up(plan, "tor-warm-first", hold=["onions"])
     assert events(lab, "warm_start") == events(lab, "cold_start") == []
     identities = {node: fingerprint(lab, node) for node in ("auth1", "relay1")}
