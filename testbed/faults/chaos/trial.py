@@ -54,11 +54,6 @@ class Verdict:
         """Of the violations."""
         return frozenset(violation.kind for violation in self.violations)
 
-    def taken(self, planned: Sequence[Planned]) -> list[Planned]:
-        """``planned`` without what was left out; one that failed is kept."""
-        left_out = [one.planned for one in self.done if one.injected is None]
-        return [one for one in planned if one not in left_out]
-
 
 def trial(bench: Bench, planned: Sequence[Planned]) -> Verdict:
     """Run a schedule on a fresh lab. TestbedError if the lab itself does not come up."""
