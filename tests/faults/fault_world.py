@@ -98,23 +98,22 @@ class Watch:
     @contextmanager
     def no_loss(self, source: str, target: str) -> Iterator[None]:
         """What happens in the block loses no echo request or answer, one being sent every 10 ms."""
-        command = ["nsenter", f"--net={self.lab.namespace(source)}", "--", "ping", "-n", "-i0.01", "-W1"]
-        with subprocess.Popen([*command, self.address(target)], stdout=subprocess.PIPE, text=True) as ping:
+        enter = ["nsenter", f"--net={self.lab.namespace(source)}", "--"]
+        command = [*enter, "ping", "-n", "-D", "-O", "-i0.01", "-W1", target if "." in target else self.address(target)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ping:
             assert ping.stdout is not None
-            ping.stdout.readline()
-            ping.stdout.readline()  # the first answer
+            lines = [ping.stdout.readline(), ping.stdout.readline()]  # the head, and the first answer
             try:
                 yield
-                time.sleep(0.1)  # some more, after it
+                end = time.time() + 0.1
+                while not (stamp := re.match(r"\[([0-9.]+)\] \d+ bytes", lines[-1])) or float(stamp[1]) < end:
+                    lines.append(ping.stdout.readline())
+                    assert len(lines) < 10_000, "no answer comes any more"
             finally:
-                ping.send_signal(2)
-            said = ping.communicate(timeout=10)[0]
-        numbers = re.search(r"(\d+) packets transmitted, (\d+) received", said)
-        assert numbers, said
-        sent, received = int(numbers[1]), int(numbers[2])
-        assert sent - received <= 1, f"{sent - received} of {sent} lost"  # the last one may be on its way at the end
-        sequence = [int(number) for number in re.findall(r"icmp_seq=(\d+)", said)]
-        assert sequence == list(range(sequence[0], sequence[0] + len(sequence))), "an answer is missing"
+                ping.kill()
+        answered = [int(match[1]) for line in lines if (match := re.search(r"bytes from .*icmp_seq=(\d+)", line))]
+        lost = sorted(set(range(1, answered[-1] + 1)) - set(answered))
+        assert not lost, f"lost: {lost} of {answered[-1]}"
 
     def pid(self, node: str, service: str) -> int:
         """Pid of a program's latest process."""

@@ -69,7 +69,8 @@ def test_recreate(faults: Faults, lab: Lab, watch: Watch) -> None:
     rate = watch.inside("a", "tc", "qdisc", "show", "dev", "eth0").stdout
     assert "rate 50Mbit" in rate
     address = str(lab.plan.links_of("sw")[1].end("core").addresses[0].ip)
-    with watch.no_loss("b", "core"):
+    core = str(lab.plan.links_of("b")[0].end("core").addresses[0].ip)
+    with watch.no_loss("b", core):
         faults.inject(Recreate(node="a"))
     assert faults.entries() == []
     again = programs.first_process(lab, "a")
