@@ -63,7 +63,7 @@ def test_failover(recorded) -> None:  # type: ignore[no-untyped-def]
     assert told & {"nack", "stalled"}, "clients of the dead instance meet introduction points that refuse or stall"
     assert all(event.t >= ended.t - 0.001 for event in found.events("introduction"))
     assert len({event.node for event in found.events("hsdir")}) == 6
-    assert heads(found)[:4] == ["N", "signal", "affected", "median recovery"]
+    assert heads(found)[:4] == ["N", "signal", "HSDirs", "affected"]
     assert shown(found) >= {"recovery", "recovery-courses", "taken-over"}
     assert (found.path / "logs" / "client1-introductions.log").stat().st_size > 0
 

@@ -106,6 +106,8 @@ def failover(story: Story) -> Story:
     story.download(step, "client2", 32, 33, "shop3")
     story.tell("introduction", 40, "client2", step=step, what="nack", relay="A", seconds=0)  # too late to matter
     story.download(step, "client3", 31, 32, "shop1")
+    for t, hsdir, instance in ((11, "relay1", "shop1"), (11, "relay2", "shop2"), (40, "relay1", "shop2")):
+        story.tell("hsdir", t, hsdir, step=step, instance=instance, revision=1)
     return story
 
 
@@ -129,8 +131,8 @@ def test_failover_section(failover: Story) -> None:
     assert section.title == "Failover"
     result, compared, modes, _ = tables(section)
     assert result.console
-    assert result.rows[0][:3] == ("3", "SIGKILL", "2 of 3")
-    assert result.rows[0][6] == "1.00"
+    assert result.rows[0][:4] == ("3", "SIGKILL", "1 of 2", "2 of 3")
+    assert result.rows[0][7] == "1.00"
     assert compared.rows[0][1:3] == ("the others take over quickly", "2 of 2 served again, median 19.5 s")
     assert [row[:3] for row in modes.rows] == [("0", "1", "3.00 s"), ("1", "1", "36.0 s")]
     assert figures(failover) >= {"recovery", "recovery-courses"}

@@ -25,8 +25,9 @@ EXPLANATION = (
     "point for an instance that does not exist any more, until it gives that circuit up after 31 s: a stall. So the "
     "times lie near 0, 1, 2 or 3 times 31 s. When all introduction points have failed the client fetches a descriptor "
     "anew from one of the six HSDirs; if that is again the dead instance's, tor finds no usable introduction point in "
-    "it, and the request fails at once. Each stall, refusal and useless descriptor below is from the clients' own logs "
-    "(level info, domain rend)."
+    "it, and the request fails at once; how often follows from how many HSDirs hold which descriptor, and where all "
+    "six hold the dead instance's nobody is served until another one publishes. Each stall, refusal and useless "
+    "descriptor below is from the clients' own logs (level info, domain rend)."
 )
 NOTE = (
     "The published experiment (DOI 10.3969/j.issn.1003-6970.2016.02.017) ran in a simulator with version 2 onion "
@@ -71,6 +72,7 @@ def _result(found: Sequence[Repeats]) -> Table:
             (
                 str(condition.n),
                 condition.signal + ("" if condition.background else ", quiet"),
+                " / ".join(f"{held} of {of}" for held, of in (failover.held for failover in condition.failovers)),
                 f"{len(pool)} of {clients}",
                 estimate(condition.median, seconds),
                 seconds(quantile(pool, 0.9)),
@@ -78,10 +80,19 @@ def _result(found: Sequence[Repeats]) -> Table:
                 estimate(mean_interval(lost), number),
             )
         )
-    head = ("N", "signal", "affected", "median recovery", "90 % within", f"within {QUICK:.0f} s", "requests lost")
+    head = (
+        "N",
+        "signal",
+        "HSDirs",
+        "affected",
+        "median recovery",
+        "90 % within",
+        f"within {QUICK:.0f} s",
+        "requests lost",
+    )
     caption = (
-        f"{_repeats(found)}: clients that the ended instance had served, time until they were served again, and "
-        "downloads that failed from its end to the end of the step, a trial"
+        f"{_repeats(found)}: HSDirs that held the ended instance's descriptor, clients that it had served, time until "
+        "they were served again, and downloads that failed from its end to the end of the step, a trial"
     )
     return Table(head, rows, caption=caption, text=(1,), console=True)
 

@@ -75,15 +75,17 @@ def courses(found: Sequence[Repeats]) -> Drawing:
     heights = [max(len(clients), 4) for _, clients in rows]
     figure = drawing(PAGE, 0.7 + 0.42 * len(rows) + 0.052 * sum(heights))
     grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    known = [time.seconds for condition, _ in rows for time in condition.pool if time.observed]
+    end = 1.15 * max(known or [time.seconds for condition, _ in rows for time in condition.pool])
     for (condition, clients), axes in zip(rows, grid, strict=True):
         for place, recovery in enumerate(clients):
-            _course(axes, place, recovery)
+            _course(axes, place, recovery, end)
         axes.set_ylim(-0.7, max(len(clients), 4) - 0.3)
         axes.set_yticks([])
         axes.set_ylabel(condition.name.replace(", ", "\n"), rotation=0, ha="right", va="center", fontsize=7)
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
-    grid[-1].set(xlabel="time from the instance's end (s)", xlim=(0, None))
+    grid[-1].set(xlabel="time from the instance's end (s)", xlim=(0, end))
     legend_above(figure, entries(grid))
     return figure
 
@@ -93,16 +95,17 @@ def _thinned(recoveries: Sequence[Recovery]) -> list[Recovery]:
     return ordered[:: -(-len(ordered) // MOST_BARS)]
 
 
-def _course(axes: Axes, place: int, recovery: Recovery) -> None:
-    end = recovery.recovered.seconds
+def _course(axes: Axes, place: int, recovery: Recovery, most: float) -> None:
+    end = min(recovery.recovered.seconds, most)
     axes.barh(place, end, height=0.72, color=ACTIVE, label="until served again")
     for stall in recovery.stalls:
-        axes.barh(place, min(stall.seconds, end - stall.t), left=stall.t, height=0.72, color=STALL, label="stalled")
+        length = max(0.0, min(stall.seconds, end - stall.t))
+        axes.barh(place, length, left=stall.t, height=0.72, color=STALL, label="stalled")
     for what, marker, label in (("nack", "|", "refused"), ("useless", "x", "same descriptor again")):
-        times = [mark.t for mark in recovery.marks if mark.what == what]
+        times = [mark.t for mark in recovery.marks if mark.what == what and mark.t < end]
         axes.plot(times, [place] * len(times), marker, color="black", markersize=3, markeredgewidth=0.7, label=label)
     if not recovery.recovered.observed:
-        axes.plot([end], [place], ">", color="black", markersize=3, label="not served again")
+        axes.plot([0.99 * end], [place], ">", color="black", markersize=3, label="not served again")
 
 
 def taken_over(found: Sequence[Failover], counters: dict[str, list[Sample]]) -> Drawing:
@@ -115,6 +118,7 @@ def taken_over(found: Sequence[Failover], counters: dict[str, list[Sample]]) -> 
         _sent(axes, failover, counters, names)
     for axes in list(grid.flat)[len(found) :]:
         axes.set_axis_off()
+    grid[0][0].set_ylim(0, None)  # only now: the panels share it, and what is drawn later would be cut
     for row in grid:
         row[0].set_ylabel("sent (MiB)")
     for column in grid.T:
@@ -145,4 +149,3 @@ def _sent(axes: Axes, failover: Failover, counters: dict[str, list[Sample]], nam
     axes.set_title(
         f"N={failover.trial.n}, {failover.trial.word('signal')}: {shortened(failover.victim)} ends", fontsize=7
     )
-    axes.set_ylim(0, None)

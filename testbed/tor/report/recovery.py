@@ -78,6 +78,12 @@ class Failover:
         return self._served([download for download in self.trial.downloads if download.started >= self.ended])
 
     @property
+    def held(self) -> tuple[int, int]:
+        """HSDirs that held the ended instance's descriptor when it ended, and HSDirs that were read."""
+        last = {event.node: event.detail.get("instance") for event in self.trial.readings if event.t <= self.ended}
+        return sum(instance == self.victim for instance in last.values()), len(last)
+
+    @property
     def lost(self) -> int:
         """Downloads that failed after its end."""
         return sum(download.failed and download.ended > self.ended for download in self.trial.downloads)
