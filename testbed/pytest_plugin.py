@@ -134,6 +134,7 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
     """The lab of the module's topology, up; down again after the module's last test."""
     from testbed.lab.events import Follower
     from testbed.lab.up import up
+    from testbed.measure.carried import record_carried
 
     config = request.config
     _, plan, path = testbed_plan
@@ -164,6 +165,7 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
     if recorder:
         others.stop()
         recorder.stop()  # its samplers read the lab's namespaces
+        record_carried(started.folder, recorder.run)
         _keep_logs(started, recorder)
     if config.getoption("testbed_keep"):
         config.stash[_kept].append(started.name)
