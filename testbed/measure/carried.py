@@ -37,7 +37,8 @@ def record_carried(folder: Path, run: Run) -> None:
     for link, directions in statistics.items():
         for direction, traffic in directions.items():
             late = traffic.lateness_us(0.99)
-            run.event("carried", link=link, direction=direction, late_us=late, **asdict(traffic.counters))
+            counters = {**asdict(traffic.counters), "overflowed": traffic.overflowed}
+            run.event("carried", link=link, direction=direction, late_us=late, **counters)
             for reason in shortcomings(traffic):
                 run.invalid(f"link {link} ({direction}): {reason}")
 

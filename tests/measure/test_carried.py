@@ -20,7 +20,7 @@ def traffic(late_us: int = 0, **counters: int) -> Traffic:
     """All frames late by about ``late_us``."""
     lateness = [0] * LATENESS_BUCKETS
     lateness[late_us.bit_length()] = counters.get("frames", 0)
-    return Traffic(Counters(**counters), lateness)
+    return Traffic(Counters(**counters), lateness, 0)
 
 
 def test_what_falls_short() -> None:
