@@ -60,7 +60,7 @@ def _target(run_path: Path, output: Path | None) -> Path:
 
 def _sections(run: RunReader) -> list[Section]:
     sections = list(core.summary(run))
-    for name, maker in makers().items():
+    for name, maker in {**makers(), **core.MEASURED}.items():
         sections.extend(_made(name, maker, run))
     return [*sections, *core.course(run), *core.failures(run), *core.environment(run)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from testbed.measure.downloads import downloads
 from testbed.measure.reader import RunReader
 from testbed.measure.stats import median_time
-from testbed.report import blocks
+from testbed.report import blocks, core
 from testbed.report.numbers import seconds
 
 if TYPE_CHECKING:
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def summary_table(run_path: Path) -> Table:
-    """The table that a plugin marks for the console, else downloads by step. Its text is never taken for markup."""
+    """The table that a section marks for the console, plugins first, else downloads by step.
+
+    Its text is never taken for markup.
+    """
     run = RunReader(run_path)
     return as_rich(_marked(run) or _by_step(run))
 
@@ -59,7 +62,7 @@ def _printable(text: str) -> str:
 
 
 def _marked(run: RunReader) -> blocks.Table | None:
-    for name, maker in blocks.makers().items():
+    for name, maker in {**blocks.makers(), **core.MEASURED}.items():
         try:
             sections = maker(run)
         except Exception as error:  # as in the report: a plugin that fails costs its own part only

@@ -13,16 +13,24 @@ from testbed.measure.downloads import Recorded, downloads
 from testbed.measure.reader import Event, RunReader, Sample, Step
 from testbed.measure.stats import median
 from testbed.measure.validity import BUSY, BUSY_SHARE
-from testbed.report.blocks import Block, Facts, Figure, Preformatted, Section, Table, Text
+from testbed.report import fidelity, probes, timeline
+from testbed.report.blocks import Block, Facts, Figure, Maker, Preformatted, Section, Table, Text
 from testbed.report.figures import GREY, PAGE, PALETTE, drawing, shortened
 from testbed.report.numbers import NONE, duration, number, percent, plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-_MANY = {"download", "hsdir", "step"}
+_MANY = {"download", "hsdir", "step", "probe", "outage", "fidelity", "fidelity-check"}
 """Kinds of events that have tables of their own."""
 _MOST_ROWS = 400
+
+MEASURED: dict[str, Maker] = {
+    "faults and availability": timeline.sections,
+    "probes": probes.sections,
+    "links as measured": fidelity.sections,
+}
+"""Sections on what any scenario may have measured, by name; each is made only where the run has data for it."""
 
 
 def repeats(steps: Sequence[Step]) -> int:
