@@ -38,6 +38,7 @@ TIMEOUT = 1.0
 
 def test_link_failover(lab: Lab, measure: Measure, faults: Faults) -> None:
     """Every fault, as often as repeats say."""
+    measure.watch(lab, "near", ["client"])
     for repeat in range(1, measure.repeats + 1):
         for what in measure.words("faults"):
             _trial(lab, measure, faults, what, repeat)

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.root
 
 
 def test_link_failover(state: Path, tmp_path: Path) -> None:
-    outcome = scenario.run("link_failover", runs=tmp_path, parameters={"hold": "600ms", "faults": "detour,cut,degrade"})
-    assert outcome.run is not None
-    run = RunReader(outcome.run)
+    outcome = scenario.run("link_failover", runs=tmp_path, parameters={"hold": "300ms", "faults": "detour,cut,degrade"})
+    (path,) = outcome.runs
+    run = RunReader(path)
     assert run.status == "passed", [event.detail for event in run.events("failure")]
     faults = courses(run.events("fault"))
     assert [fault.kind for fault in faults] == ["link-down", "one-way-cut", "degrade"]
