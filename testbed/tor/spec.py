@@ -8,7 +8,7 @@ from pydantic import Field, RootModel, StrictBool
 
 from testbed.model.quantities import Duration, Size
 from testbed.model.topology import AttachmentSpec, Count, Name, Spec
-from testbed.tor.strategies import MAX_POINTS
+from testbed.tor.strategies import MAX_POINTS, MIN_POINTS
 
 MAX_INSTANCES = 60
 """Most instances of one onion service: six HSDirs times ten instances a descriptor."""
@@ -66,8 +66,8 @@ class OnionSpec(Spec):
         None, description="With `late`: the instance that starts after the others; otherwise the last."
     )
     late_by: Duration = Field(30_000_000, description="With `late`: time from the others' start to that instance's.")
-    introduction_points: Annotated[Count, Field(ge=1, le=MAX_POINTS)] = Field(
-        3, description="Introduction points of each instance."
+    introduction_points: Annotated[Count, Field(ge=MIN_POINTS, le=MAX_POINTS)] = Field(
+        MIN_POINTS, description="Introduction points of each instance."
     )
     single_onion: StrictBool = Field(
         False, description="Single onion service: instances are not anonymous, their circuits have one hop."

@@ -75,8 +75,7 @@ def begin(
     begun = Begin(onions, service, onions.services[service], strategy, directory, nodes, progress)
     if not strategy.mixed or strategy.every:
         require_current(consensus.periods.interval, time.time(), valid_after=consensus.valid_after)
-    points = begun.spec.introduction_points
-    problem, remedy = strategies.number_problem(strategy, len(nodes), len(begun.wanted.hsdirs), points)
+    problem, remedy = strategies.number_problem(strategy, len(nodes), len(begun.wanted.hsdirs))
     if problem:
         raise TestbedError(problem, where="onions", remedy=remedy)
     late_instance(begun.spec, len(nodes) if strategy.name == "late" else begun.spec.instances)
@@ -230,9 +229,19 @@ def _await_placed(begun: Begin, helper: Helper) -> list[Publication]:
         done = sum(item["verified"] for item in shelf["hsdirs"]) if shelf else 0
         waiting = ", ".join(f"{name}: {why}" for name, why in status.get("waiting", {}).items())
         begun.progress.update(f"{begun.service} published", done, len(begun.wanted.hsdirs), waiting[:60])
-        return _placed(begun, shelf) if status.get("complete") and shelf else None
+        if not status.get("complete") or not shelf or not _knows(begun, status["live"]):
+            return None
+        return _placed(begun, shelf)
 
     return _await(begun, helper, placed, lambda: json.dumps(helper.status().get("waiting", {})))
+
+
+def _knows(begun: Begin, live: dict[str, str]) -> bool:
+    """Whether it is the instances as they run now that have been placed, and not what was there before."""
+    try:
+        return all(begun.onions.descriptor(node.name).signing_key.hex() == live.get(node.name) for node in begun.nodes)
+    except TestbedError:
+        return False
 
 
 def _placed(begun: Begin, shelf: dict[str, Any]) -> list[Publication]:

@@ -11,6 +11,8 @@ from testbed.tor.keys import Ed25519Key, hidden_service_files, onion_address, on
 
 MAX_POINTS = 20
 """Introduction points in a descriptor (tor: HS_CONFIG_V3_MAX_INTRO_POINTS)."""
+MIN_POINTS = 3
+"""Fewest introduction points of a service that tor allows, and as many as it makes by itself."""
 POINTS_EACH = 2
 """Of each instance in a mixed descriptor, as OnionBalance has it."""
 
@@ -32,12 +34,12 @@ class Strategy:
     every: bool = False
     """It is the same on all HSDirs."""
 
-    def limit(self, hsdirs: int, points: int) -> int | None:
-        """Most instances with so many HSDirs and introduction points of each; None: any number."""
+    def limit(self, hsdirs: int) -> int | None:
+        """Most instances with so many HSDirs; None: any number."""
         if self.single:
             return hsdirs
         if self.mixed:
-            return MAX_POINTS // min(points, POINTS_EACH) * (1 if self.every else hsdirs)
+            return MAX_POINTS // POINTS_EACH * (1 if self.every else hsdirs)
         return None
 
 
@@ -64,19 +66,18 @@ def find(name: str) -> Strategy:
     raise TestbedError(f"{name!r} is no way to publish", remedy=remedy)
 
 
-def number_problem(strategy: Strategy, instances: int, hsdirs: int, points: int) -> tuple[str, str]:
+def number_problem(strategy: Strategy, instances: int, hsdirs: int) -> tuple[str, str]:
     """What is wrong with this number of instances, and the remedy; both empty if nothing is."""
-    limit = strategy.limit(hsdirs, points)
+    limit = strategy.limit(hsdirs)
     if limit is not None and instances > limit:
-        why = f"{hsdirs} HSDirs, a descriptor each" if strategy.single else f"{MAX_POINTS} introduction points each"
-        if strategy.every:
-            why = f"one descriptor of {MAX_POINTS} introduction points, {min(points, POINTS_EACH)} of each instance"
-        elif strategy.mixed:
-            why = f"{hsdirs} HSDirs with descriptors of {MAX_POINTS} introduction points"
-        remedy = "start fewer" if strategy.name == "hybrid" else "start fewer, or `publish: hybrid`"
+        why = f"{hsdirs} HSDirs, a descriptor of one instance each"
+        if strategy.mixed:
+            many = "one descriptor" if strategy.every else f"{hsdirs} descriptors"
+            why = f"{many} of {MAX_POINTS} introduction points, {POINTS_EACH} of each instance"
+        remedy = "use fewer" if strategy.name == "hybrid" else "use fewer, or `publish: hybrid`"
         return f"`{strategy.name}` serves at most {limit} instances ({why}), not {instances}", remedy
     if strategy.name == "late" and instances < 2:
-        return "`late` needs two instances at least, one of which starts after the others", "start more"
+        return "`late` needs two instances at least, one of which starts after the others", "use more"
     return "", ""
 
 

@@ -127,7 +127,7 @@ class OnionsSubsystem:
         hsdirs = tor.hsdirs if isinstance(tor, TorSpec) else MAX_INSTANCES
         for service, onion in spec.root.items():
             strategy = strategies.STRATEGIES[onion.publish]
-            what, remedy = strategies.number_problem(strategy, onion.instances, hsdirs, onion.introduction_points)
+            what, remedy = strategies.number_problem(strategy, onion.instances, hsdirs)
             if what:
                 yield Problem(("onions", service, "instances"), what, remedy)
             if onion.late is not None and onion.late > onion.instances:

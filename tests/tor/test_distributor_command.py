@@ -97,7 +97,7 @@ def test_authentication(start_tor: Start, tmp_path: Path) -> None:
     wrong.write_bytes(b"short")
     with pytest.raises(ControlError, match="is no control cookie: it has 5 bytes"):
         connect("cookie", where, cookie=str(wrong))
-    with pytest.raises(ControlError, match="cookie cannot be read: .*No such file"):
+    with pytest.raises(ControlError, match=r"cookie cannot be read: .*No such file"):
         connect("cookie", where, cookie=str(tmp_path / "nowhere"))
     hashed = "16:E600ADC1B52C80BB6022A0E999A7734571A451EB6AE50FED489B72E3DF"
     with pytest.raises(ControlError, match="wants to be told a password"):
@@ -120,11 +120,9 @@ def test_a_restarted_tor_has_another_cookie(start_tor: Start, tmp_path: Path) ->
         time.sleep(0.01)
     assert try_connect("tor", where) is None
     folder = tmp_path / "data"
-    again = subprocess.Popen(
-        ["tor", "-f", str(folder / "empty"), "--defaults-torrc", str(folder / "empty"), "--SocksPort", "0"]
-        + ["--DataDirectory", str(folder / "tor"), "--ControlPort", f"127.0.0.1:{port}", "--DisableNetwork", "1"]
-        + ["--CookieAuthentication", "1", "--quiet"]
-    )
+    command = ["tor", "-f", str(folder / "empty"), "--defaults-torrc", str(folder / "empty"), "--SocksPort", "0"]
+    command += ["--DataDirectory", str(folder / "tor"), "--ControlPort", f"127.0.0.1:{port}", "--DisableNetwork", "1"]
+    again = subprocess.Popen([*command, "--CookieAuthentication", "1", "--quiet"])
     try:
         while True:
             try:

@@ -141,7 +141,7 @@ def test_header_lines_that_all_have() -> None:
 
 
 def test_whose_it_is() -> None:
-    """By signing key as the instance made it, by introduction points when it was made anew, of several in their order."""
+    """By signing key as the instance made it, by introduction points when made anew, of several in their order."""
     mine, theirs = (read_descriptor(foreign(2), KEY.public) for _ in range(2))
     mixed = Content(HEADER, theirs.points[:1] + mine.points, 1, b"", b"")
     owners = {mine.signing_key: "h1"} | dict.fromkeys(mine.keys, "h1") | dict.fromkeys(theirs.keys, "h2")

@@ -230,6 +230,7 @@ class Distributor:
             "ended": ended,
             "paused": self._paused,
             "complete": complete and bool(self._shelves),
+            "live": {name: content.signing_key.hex() for name, content in self._live.items()},
             "waiting": {watch.member.name: watch.view.why for watch in self._watches if watch.view.content is None},
             "shelves": [shelf.shown() for shelf in self._shelves],
         }

@@ -1,0 +1,117 @@
+"""Mixed descriptors on a real network: every instance is reached by the descriptor of each HSDir that it is in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from publishing_world import LIMIT, await_true, events, fetch, holders, kill, mark, reached, revive
+
+from testbed.lab.lab import Lab
+from testbed.lab.up import up
+from testbed.plan.load import load_text
+from testbed.tor.control import await_event
+from testbed.tor.distribute.document import MAX_BYTES, read_descriptor
+from testbed.tor.keys import onion_key
+from testbed.tor.onions import OnionServices
+from testbed.tor.starting import helper_of
+
+pytestmark = [pytest.mark.root, pytest.mark.tor]
+
+TOPOLOGY = """
+name: hybrid-test
+seed: 4
+tor: {authorities: 1, relays: 13, clients: 2}
+onions:
+  shop: {instances: 4, publish: hybrid, content: {size: 64KiB}}
+  many: {instances: 8, publish: hybrid, single_onion: true, introduction_points: 4, content: {size: 64KiB}}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(module_state: Path) -> Iterator[Lab]:
+    """The network is up, and four instances with keys of their own."""
+    _, plan = load_text(TOPOLOGY)
+    lab = up(plan, hold=["onions"])
+    lab.subsystem("onions").start("shop")
+    yield lab
+    lab.down()
+
+
+@pytest.fixture
+def onions(lab: Lab) -> OnionServices:
+    """Its services, all of them placed when a test begins."""
+    handle = lab.subsystem("onions")
+    assert isinstance(handle, OnionServices)
+    await_true(lambda: helper_of(handle, "shop").status().get("complete"), "everything to be placed")
+    return handle
+
+
+def ask(onions: OnionServices, client: str, fingerprint: str, service: str) -> str:
+    """Make a client take the descriptor of one HSDir instead of any that it has; the descriptor.
+
+    It takes it since all have the same revision counter.
+    """
+    label = onions.address(service).removesuffix(".onion")
+    with onions.network.control(client) as control:
+        control.subscribe("HS_DESC")
+        control.ask(f"HSFETCH {label} SERVER={fingerprint}")
+        await_event(control, lambda event: " RECEIVED " in event and fingerprint in event, "the descriptor", LIMIT)
+        return control.getinfo(f"hs/client/desc/id/{label}")
+
+
+def test_groups_of_two(lab: Lab, onions: OnionServices) -> None:
+    """Two groups of two, with two introduction points each, no relay twice, in both of the periods' descriptors."""
+    assert set(holders(onions)) == {"shop1+shop3", "shop2+shop4"}
+    assert Counter(holders(onions)).most_common() == [("shop1+shop3", 3), ("shop2+shop4", 3)]
+    current, following = helper_of(onions, "shop").status()["shelves"]
+    assert (current["fetched"], following["fetched"]) == (True, False)
+    assert following["period"] == current["period"] + 1
+    assert all(item["holds"] == item["planned"] != [] for item in following["hsdirs"])
+
+
+def test_each_instance_of_each_descriptor_is_reached(lab: Lab, onions: OnionServices) -> None:
+    """With one HSDir's descriptor a client gets to both of its instances, and to no other; for each of the six."""
+    clients = onions.network.clients
+    for entry in onions.hsdir_map("shop"):
+        text = ask(onions, clients[0], entry.fingerprint, "shop")
+        content = read_descriptor(text, onion_key(4, "shop").public)
+        assert len(content.points) == len({point.relay for point in content.points}) == 4
+        found: set[str] = set()
+        for _ in range(8):
+            found |= fetch(onions, clients[0], 4)
+            if len(found) == 2:
+                break
+        assert found == set(entry.instances), entry.nickname
+        assert len(entry.instances) == 2
+
+
+def test_a_death_is_seen_and_the_group_goes_on(lab: Lab, onions: OnionServices) -> None:
+    """Nobody is sent to the dead instance any more; it comes back into its place."""
+    before = mark(lab)
+    kill(lab, "shop3")
+    await_true(lambda: events(lab, "distribution", before), "the others to be distributed", 10)
+    names = {name for entry in onions.hsdir_map("shop") for name in entry.instances}
+    assert names == {"shop1", "shop2", "shop4"}
+    assert set(reached(onions, 8)) <= names
+    revive(lab, "shop3")
+    await_true(lambda: helper_of(onions, "shop").status().get("complete"), "all to be distributed")
+    assert {name for entry in onions.hsdir_map("shop") for name in entry.instances} == names | {"shop3"}
+
+
+def test_more_instances_than_hsdirs(lab: Lab, onions: OnionServices) -> None:
+    """Eight single onion services in groups of four; fresh clients get to most of them, and never to none."""
+    onions.stop("shop")
+    onions.start("many")
+    entries = onions.hsdir_map("many")
+    assert {len(entry.instances) for entry in entries} == {4}
+    assert Counter(name for entry in entries for name in entry.instances) == {f"many{n}": 3 for n in range(1, 9)}
+    text = ask(onions, onions.network.clients[1], entries[0].fingerprint, "many")
+    assert len(text) < MAX_BYTES
+    points = read_descriptor(text, onion_key(4, "many").public).points
+    assert len({point.relay for point in points}) == len(points) in (4, 8)
+    assert len(reached(onions, 24, "many")) >= 4
+    onions.stop("many")
+    onions.start("shop")

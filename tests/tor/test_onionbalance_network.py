@@ -1,0 +1,93 @@
+"""The real OnionBalance on a real network: its HSDirs are tor's, instances are reached, and C19."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from publishing_world import await_true, events, holders, kill, mark, reached
+
+from testbed.lab.lab import Lab
+from testbed.lab.up import up
+from testbed.plan.load import load_text
+from testbed.tor.balance.supervisor import LOG
+from testbed.tor.onions import OnionServices
+from testbed.tor.starting import front, helper_of, spawn_front
+
+pytestmark = [pytest.mark.root, pytest.mark.tor]
+
+TOPOLOGY = """
+name: balance-test
+seed: 6
+tor: {authorities: 1, relays: 11, clients: 2}
+onions:
+  shop: {instances: 3, publish: onionbalance, stagger: 500ms, late_by: 3s, content: {size: 64KiB}}
+"""
+NAMES = {"shop1", "shop2", "shop3"}
+
+
+@pytest.fixture(scope="module")
+def lab(module_state: Path) -> Iterator[Lab]:
+    """The network is up, and three instances behind an OnionBalance."""
+    _, plan = load_text(TOPOLOGY)
+    lab = up(plan)
+    yield lab
+    lab.down()
+
+
+@pytest.fixture
+def onions(lab: Lab) -> OnionServices:
+    """Its services."""
+    handle = lab.subsystem("onions")
+    assert isinstance(handle, OnionServices)
+    return handle
+
+
+def test_one_descriptor_everywhere(lab: Lab, onions: OnionServices) -> None:
+    """Every HSDir that tor asks has it, with introduction points of all three; OnionBalance knows every relay."""
+    entries = onions.hsdir_map("shop")
+    assert all(set(entry.instances) == NAMES for entry in entries)
+    assert len({entry.revision for entry in entries}) == 1
+    log = (helper_of(onions, "shop").folder / LOG).read_text()
+    assert "Initialized hash ring of size 12" in log
+    assert "Traceback" not in log
+
+
+def test_all_are_reached(lab: Lab, onions: OnionServices) -> None:
+    """Fresh clients are served, by more than one of the instances."""
+    got = reached(onions, 16)
+    assert set(got) <= NAMES
+    assert len(got) >= 2
+
+
+def test_c19_tor_is_restarted(lab: Lab, onions: OnionServices) -> None:
+    """C19: with its tor OnionBalance would stay dead; it is begun anew, the gap is an event, and it publishes again."""
+    before = mark(lab)
+    (revision,) = {entry.revision for entry in onions.hsdir_map("shop")}
+    assert revision is not None
+    node = front(onions, "shop").name
+    kill(lab, node, "front-shop")
+    await_true(lambda: events(lab, "control_lost", before), "that to be seen")
+    spawn_front(onions, "shop")
+    await_true(lambda: events(lab, "balancer_started", before), "OnionBalance to be begun again")
+    (gap,) = events(lab, "control_gap", before)
+    assert gap["seconds"] > 0
+    assert gap["service"] == "shop"
+    await_true(
+        lambda: all((entry.revision or 0) > revision for entry in onions.hsdir_map("shop")), "it to publish again"
+    )
+    assert all(set(entry.instances) == NAMES for entry in onions.hsdir_map("shop"))
+    assert set(reached(onions, 4)) <= NAMES
+
+
+def test_the_next_way_to_publish_is_not_refused(lab: Lab, onions: OnionServices) -> None:
+    """Its revision counters are tor's own: instances that publish by themselves come after it."""
+    onions.stop("shop")
+    assert helper_of(onions, "shop").process() is None
+    assert not any(process.alive() for process in lab.processes() if process.service == "front-shop")
+    onions.start("shop", 2, "late")
+    assert set(holders(onions)) == {"shop2"}
+    onions.stop("shop")
+    onions.start("shop", 3, "onionbalance")
+    assert all(set(entry.instances) == NAMES for entry in onions.hsdir_map("shop"))
