@@ -53,7 +53,9 @@ def test_keys_of_tables_exist_and_defaults_are_right() -> None:
         for key, default in re.findall(r"^\| `(\w+)` \| ([^|]*) \|", section(f"`{name}`"), re.MULTILINE):
             assert key in properties
             written = properties[key].get("default")
-            if isinstance(written, int):
+            if isinstance(written, bool):
+                assert default.strip() == str(written).lower(), key
+            elif isinstance(written, int):
                 pattern = properties[key].get("pattern")
                 parse = quantities.parse_duration_us if pattern else int
                 assert parse(default.strip()) == written, key
