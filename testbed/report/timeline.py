@@ -64,9 +64,10 @@ def _caption(scene: figures.Scene, faults: Sequence[Course]) -> str:
     if scene.watches:
         count = sum(len(watch.samples) for all_of in scene.watches.values() for watch in all_of)
         shown = min(len(scene.watches), figures.MOST_PANELS)
+        words = "probe" if len(scene.watches) == 1 else "probes"
         of = f" of {len(scene.watches)}" if shown < len(scene.watches) else ""
         parts.append(
-            f"Answers to {plural(count, 'question')} of {shown}{of} availability probes, at the time of asking"
+            f"Answers to {plural(count, 'question')} of {shown}{of} availability {words}, at the time of asking"
         )
     if faults:
         hidden = len(scene.lanes) - figures.MOST_LANES
