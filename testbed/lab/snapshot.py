@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
+from testbed.net.namespace import NETNS_FOLDER
 from testbed.runtime.base import LAB_VARIABLE
 
 Snapshot = dict[str, list[str]]
@@ -36,7 +37,9 @@ def take() -> Snapshot:
         "neighbours": _permanent_neighbours(),
         "qdiscs": _run(["tc", "qdisc", "show"]),
         "nft": [line for line in _run(["nft", "list", "ruleset"]) if "counter packets" not in line],
-        "namespaces": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
+        "namespaces": sorted(
+            path.name for folder in (NETNS_FOLDER, Path("/run/netns")) if folder.is_dir() for path in folder.iterdir()
+        ),
         "sysctls": _sysctls(),
         "mounts": sorted(line.split(" ", 4)[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         "cgroups": sorted(
@@ -132,7 +135,7 @@ def _processes() -> list[str]:
     child of this one. Others come and go on a living machine.
     """
     own_namespace = os.stat("/proc/self/ns/net").st_ino
-    kept = {path.stat().st_ino: path.name for path in Path("/run/netns").glob("tb-*")}
+    kept = {path.stat().st_ino: path.name for path in NETNS_FOLDER.glob("tb-*")}
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():

@@ -123,6 +123,28 @@ def test_same_name_in_parallel(state: Path, make_plan: MakePlan) -> None:
     assert winners[0].exec("h0", ["ping", "-c1", "-W2", str(plan.address("h19"))]).returncode == 0
 
 
+def test_ip_netns_beside_a_lab(state: Path, tmp_path: Path) -> None:
+    """A lab goes down also after somebody's ``ip netns add``, which binds /run/netns onto itself, and leaves theirs."""
+    file = tmp_path / "star.yaml"
+    file.write_text(star(2))
+    steps = [
+        f"{sys.executable} -m testbed up {file} --name beside",
+        "ip netns add tbtest-other",
+        f"{sys.executable} -m testbed down beside",
+        "ip netns list",
+        "ip netns delete tbtest-other",
+    ]
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-ec", "\n".join(steps)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tbtest-other" in done.stdout
+    assert nothing_left(lab_id("beside"))
+
+
 def test_failure_undoes_everything(state: Path, make_plan: MakePlan) -> None:
     """A program that cannot be started takes the whole lab down again; the error says which and why."""
     plan = make_plan(

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import ApplyError
+from testbed.lab.ownership import namespace_path
 from testbed.plan.types import Node, Service
 from testbed.runtime import engine
 from testbed.runtime.base import Place
@@ -47,7 +48,7 @@ def place() -> Iterator[MakePlace]:
         own.mkdir(mode=0o700)
         os.chown(own, 10001, 10001)
         made = Node.model_validate({"name": name, "runtime": "container", **node})
-        return Place(LAB, made, own, Path(f"/run/netns/tb-{LAB}-{name}"))
+        return Place(LAB, made, own, namespace_path(LAB, name))
 
     yield make
     shutil.rmtree(folder)
