@@ -1,7 +1,7 @@
 """Network namespaces: make, adopt, enter and remove them, without leaving the calling thread's own.
 
 A namespace is kept by a bind mount of its ``ns/net`` file in a folder of our own. Not in ``/run/netns``: the first
-``ip netns add`` of anybody binds that folder onto itself, and what was mounted in it before can then be unmounted no more.
+``ip netns add`` of anybody binds that folder onto itself, and what was mounted in it before cannot be unmounted then.
 """
 
 from __future__ import annotations
