@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from testbed.pool.clock import Clock, Timer
@@ -58,6 +59,7 @@ class Agent:
         self.machine = Machine(name, clock.now(), timing.suspended_limit)
         self._clock, self._store, self._transport = clock, store, transport
         self._schedule, self._policy, self._body, self._timing, self._live = schedule, policy, body, timing, live
+        self._making = 0  # how often it was made anew
         self._clean = False  # it has been made anew, and the record does not say so yet
         self._lease = 0
         self._epoch = 0  # the highest that was seen
@@ -67,7 +69,7 @@ class Agent:
 
     def start(self) -> None:
         """Be made anew, then take part."""
-        self._body.initialise(self._checked)
+        self._initialise()
         self.step()
 
     def stop(self) -> None:
@@ -110,8 +112,12 @@ class Agent:
             self._timer.cancel()
         self._timer = self._clock.at(wake, self.step)
 
-    def _checked(self) -> None:
-        if not self._stopped and self.machine.state is State.INITIALISING:
+    def _initialise(self) -> None:
+        self._making += 1
+        self._body.initialise(partial(self._checked, self._making))
+
+    def _checked(self, making: int) -> None:
+        if making == self._making and self.machine.state is State.INITIALISING:  # not the word of an earlier time
             self._clean = True
             self.step()
 
@@ -222,7 +228,7 @@ class Agent:
         """Stop serving. Only then may the record say so."""
         self._body.cease()
         self.machine.leave(self._clock.now())
-        self._body.initialise(self._checked)
+        self._initialise()
 
     def _give_up(self, seen: Seen) -> None:
         """Hand the service to the winner, or leave it to who is there."""

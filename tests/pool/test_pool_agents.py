@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from testbed.pool.clock import SECOND
+from testbed.pool.agent import Agent
+from testbed.pool.clock import SECOND, VirtualClock
 from testbed.pool.competition import CentralController, Competition, NoRotation, Policy, RandomChoice, RoundRobin
 from testbed.pool.machine import State
 from testbed.pool.published import EXPERIMENT_1, EXPERIMENT_2, HORIZON, SERVERS, Experiment
 from testbed.pool.scheduler import Schedule
 from testbed.pool.sequences import Combined, Live
 from testbed.pool.simulate import simulate
+from testbed.pool.store import MemoryStore
 from testbed.pool.timing import Timing
+from testbed.pool.transport import Message
 from testbed.pool.virtual import CONTROLLER, Turn, VirtualPool
 
 TIMER = 20 * SECOND
@@ -87,8 +92,8 @@ def test_nobody_ready_suspends_and_the_first_that_is_ready_relieves() -> None:
 
 
 def test_the_suspended_state_is_bounded() -> None:
-    pool = pool_of("ab", reinitialise=30, suspended_limit=4 * SECOND)
-    pool.run(2 * TIMER + 4 * SECOND)
+    pool = pool_of("ab", reinitialise=30, suspended_limit=4_300_000)
+    pool.run(2 * TIMER + 4_300_000)
     assert states(pool) == {"a": State.INITIALISING, "b": State.INITIALISING}
     assert pool.record.holder is None
     pool.run(TIMER + 30 * SECOND)
@@ -231,7 +236,7 @@ def test_without_store_the_suspended_limit_still_holds() -> None:
 
 
 def test_without_store_it_may_be_told_to_stop() -> None:
-    pool = pool_of(without_store="stop")
+    pool = pool_of(without_store="stop", lease=5_300_000)
     pool.run(7 * SECOND)
     pool.stop_store()
     lease = pool.record.lease
@@ -239,6 +244,7 @@ def test_without_store_it_may_be_told_to_stop() -> None:
     assert pool.serving() == ["a"]
     pool.run(lease)
     assert pool.serving() == []
+    assert pool.turns[0].end == lease, "not at its next poll only"
     pool.start_store()
     pool.run(lease + 10 * SECOND)
     assert len(pool.serving()) == 1
@@ -258,21 +264,81 @@ def test_who_was_cut_off_and_served_on_gives_way_when_it_hears_of_the_other() ->
 
 
 def test_who_is_given_the_service_and_hears_of_it_too_late_renews_the_lease_first() -> None:
-    pool = pool_of(without_store="stop")
-    pool.run(TIMER - 1)
+    pool = pool_of("ab", reinitialise=1000, without_store="stop")
     pool.faults.loss = 1
-    pool.agents["b"].step()
+    pool.run(TIMER)  # b wins, a hands over, and b does not hear of it
+    pool.cut_off.add("b")
     pool.run(TIMER + SECOND)
-    assert pool.serving() == ["b"]
-    pool.cut_off.update("abc")
-    pool.run(TIMER + 30 * SECOND)
-    assert pool.serving() == []
+    assert (pool.record.holder, pool.serving()) == ("b", [])
+    pool.run(pool.record.lease + SECOND)
     pool.cut_off.clear()
-    pool.run(TIMER + 60 * SECOND)
-    assert len(pool.serving()) == 1
-    for earlier, later in zip(pool.turns, pool.turns[1:], strict=False):
-        assert earlier.end is not None
-        assert earlier.end <= later.start
+    pool.clock.watchers.append(lambda: None if len(pool.turns) < 2 else seen.append(pool.serving()))
+    seen: list[list[str]] = []
+    pool.run(pool.clock.now() + 2 * SECOND)
+    assert seen[0] == ["b"], "when it begins to serve it has a lease that runs"
+
+
+class Checks:
+    """A body whose checks end when the test says so."""
+
+    def __init__(self) -> None:
+        self.done: list[Callable[[], None]] = []
+        self.said: list[str] = []
+
+    def serve(self, epoch: int) -> None:
+        self.said.append(f"serves {epoch}")
+
+    def cease(self) -> None:
+        self.said.append("ceases")
+
+    def initialise(self, done: Callable[[], None]) -> None:
+        self.done.append(done)
+
+    def broadcast(self, message: Message) -> None:
+        self.said.append(message.kind.value)
+
+
+def test_only_the_check_of_this_time_makes_a_server_ready() -> None:
+    """A check that says twice that all is well, or says it late, does not count for the next time."""
+    clock, store, body = VirtualClock(), MemoryStore(), Checks()
+    agent = Agent(
+        "a",
+        clock=clock,
+        store=store,
+        transport=body,
+        schedule=Schedule(None, TIMER),
+        policy=Competition(),
+        body=body,
+        timing=Timing(suspended_limit=SECOND),
+    )
+    agent.start()
+    clock.run(3 * SECOND)
+    assert agent.machine.state is State.INITIALISING
+    body.done[0]()
+    body.done[0]()
+    assert agent.machine.state is State.SERVICE
+    assert body.said == ["ready", "serves 1", "taken"]
+    clock.run(3 * SECOND + TIMER + SECOND)
+    assert agent.machine.state is State.INITIALISING
+    assert body.said[3:] == ["ceases", "taken"]
+    body.done[0]()
+    assert agent.machine.state is State.INITIALISING
+    body.done[1]()
+    assert agent.machine.state is State.SERVICE
+
+
+def test_a_server_that_was_stopped_past_its_lease_does_not_count_as_serving() -> None:
+    pool = pool_of(without_store="stop")
+    stopped = pool.agents["a"]
+    assert stopped._timer is not None
+    stopped._timer.cancel()
+    pool.faults.loss = 1
+    lease = pool.record.lease
+    pool.run(lease - 1)
+    assert stopped.serving(pool.clock.now())
+    pool.run(lease + SECOND)
+    assert stopped.machine.state is State.SERVICE
+    assert pool.serving() == ["b"]
 
 
 def test_without_its_controller_a_pool_stays_where_it_is() -> None:
