@@ -39,9 +39,7 @@ def distributor(
         typer.Option(metavar="CONTROL", help="Tor that uploads and fetches; default: the instances'. May be repeated."),
     ] = None,
     address: Annotated[str, typer.Option(help="The onion address that the key must belong to.")] = "",
-    cookie: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Control cookie, if not where tor says.")
-    ] = None,
+    cookie: Annotated[Path | None, typer.Option(metavar="FILE", help="Control cookie, if not where tor says.")] = None,
     state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where counters and events are kept.")] = None,
     once: Annotated[bool, typer.Option("--once", help="End as soon as everything is placed and fetched back.")] = False,
 ) -> None:
