@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import random
 import secrets
 import threading
 import time
@@ -78,10 +79,11 @@ def recorder(run: Run, step: str = "") -> Callable[[Download], None]:
 class ClientLoad:
     """A load that runs in a thread of its own, so that faults can be injected meanwhile.
 
-    Each client fetches again and again, with a new SOCKS username and so a new circuit each time and ``pause`` seconds
-    after each, until ``duration`` seconds are over or it has made ``count`` downloads. A download under way at the end
-    may finish within ``grace`` seconds and is then cut and reported as ``unfinished``. ``on_result`` is called in the
-    load's thread for each download; if it raises, the load ends and ``join`` raises that.
+    Each client fetches again and again, with a new SOCKS username and so a new circuit each time, until ``duration``
+    seconds are over or it has made ``count`` downloads. After each it waits about ``pause`` seconds (by chance half to
+    one and a half times that), at first up to that long, so that clients do not march in step. A download under way at
+    the end may finish within ``grace`` seconds and is then cut and reported as ``unfinished``. ``on_result`` is called
+    in the load's thread for each download; if it raises, the load ends and ``join`` raises that.
     """
 
     def __init__(
@@ -198,6 +200,8 @@ class ClientLoad:
 
     async def _client(self, name: str, proxy: Path) -> None:
         number = 0
+        chance = random.Random(name)
+        await self._pause(self._between * chance.random())
         while not self._over.is_set() and (self._count is None or number < self._count):
             number += 1
             username = f"{self._token}-{name}-{number}"
@@ -210,7 +214,7 @@ class ClientLoad:
                 return
             if number != self._count:
                 at_least = 0.0 if download.outcome == "ok" else download.started + _PAUSE - time.monotonic()
-                await self._pause(max(at_least, self._between))
+                await self._pause(max(at_least, self._between * chance.uniform(0.5, 1.5)))
 
     async def _pause(self, seconds: float) -> None:
         if seconds > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import threading
 import time
 from collections import Counter
@@ -158,11 +159,13 @@ def light_traffic(
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = []
 
     async def one(name: str, proxy: Path) -> None:
+        chance = random.Random(name)
+        await asyncio.sleep(pause * chance.random())
         while True:
             username = f"light-{name}-{time.monotonic_ns()}"
             if (await fetch(name, 0, proxy, target, username, timeout)).outcome == "unfinished":
                 return
-            await asyncio.sleep(pause)
+            await asyncio.sleep(pause * chance.uniform(0.5, 1.5))
 
     async def everyone() -> None:
         task = asyncio.current_task()

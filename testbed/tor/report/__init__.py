@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from testbed.tor.report import coverage, failover, hsdir_loss, outage
+from testbed.tor.report import coverage, failover, hsdir_loss, outage, split
 from testbed.tor.report import sections as load
 from testbed.tor.report.sections import summary_table
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sections", "summary_table"]
 
-_EXPERIMENTS = (load, failover, outage, hsdir_loss, coverage)
+_EXPERIMENTS = (split, load, failover, outage, hsdir_loss, coverage)
 
 
 def sections(run: RunReader) -> list[Section]:

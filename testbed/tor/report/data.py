@@ -12,6 +12,7 @@ from testbed.measure.downloads import Recorded, downloads
 from testbed.measure.reader import RunReader, Sample, Step
 from testbed.measure.stats import Estimate, Time, bootstrap_median, growth, jain_interval, shares
 from testbed.report.numbers import plural
+from testbed.tor.names import JOINT
 
 BYTES = "bytes_from"
 TRAFFIC_SHARE = 0.01
@@ -27,8 +28,13 @@ class Reading:
     start: float
     end: float
     instance: str
-    """Empty: none."""
+    """Empty: none. ``a+b`` of a descriptor with introduction points of both."""
     revision: int | None
+
+    @property
+    def instances(self) -> list[str]:
+        """All whose introduction points are in it; empty for none."""
+        return [name for name in self.instance.split(JOINT) if name]
 
 
 @dataclass(frozen=True)

@@ -242,19 +242,21 @@ def hsdir_map(steps: Sequence[Measured]) -> Drawing:
     labelled: set[str] = set()
     for step in read:
         for reading in step.readings:
-            name = reading.instance or "none"
-            axes.barh(
-                hsdirs.index(reading.hsdir),
-                reading.end - reading.start,
-                left=reading.start,
-                height=0.78,
-                linewidth=0.4,
-                edgecolor="white" if reading.instance else GREY,
-                facecolor=color(instances.index(name)) if name in instances else "white",
-                hatch=None if reading.instance else "////",
-                label="_" if name in labelled else shortened(name),
-            )
-            labelled.add(name)
+            names = reading.instances or ["none"]
+            height = 0.78 / len(names)
+            for place, name in enumerate(names):  # a mixed descriptor is a bar of several colours
+                axes.barh(
+                    hsdirs.index(reading.hsdir) + (place - (len(names) - 1) / 2) * height,
+                    reading.end - reading.start,
+                    left=reading.start,
+                    height=height,
+                    linewidth=0.4 if len(names) == 1 else 0,
+                    edgecolor="white" if reading.instance else GREY,
+                    facecolor=color(instances.index(name)) if name in instances else "white",
+                    hatch=None if reading.instance else "////",
+                    label="_" if name in labelled else shortened(name),
+                )
+                labelled.add(name)
         axes.axvline(step.step.start, color=GREY, linewidth=0.5)
         axes.annotate(
             _short(step, len(read)),

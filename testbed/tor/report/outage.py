@@ -64,7 +64,7 @@ def _late(found: Sequence[Holes]) -> list[Block]:
         )
         for condition in found
     ]
-    head = ("N", "signal", "republish", "hole", "fresh client", "clients, median", "slowest client", "lost")
+    head = ("N", "signal", "republish", "hole", "fresh client", "clients, median", "slowest", "lost")
     caption = (
         f"{_repeats(found)}: when a survivor was made to publish, time from the last success of anybody to the first, "
         "and from the late starter's end to the first success of a fresh client, of the clients, and of the slowest"
@@ -94,29 +94,18 @@ def _taken(found: Sequence[Holes]) -> list[Block]:
             estimate(_fresh(condition), seconds),
             estimate(condition.clients, seconds),
             seconds(quantile(condition.times, 1.0)),
-            _mean([hole.acknowledged for hole in condition.repeats]),
-            _mean([hole.refused for hole in condition.repeats]),
-            _mean([len({name for name in hole.holders.values() if name}) for hole in condition.repeats]),
-            _mean([len(hole.revisions) for hole in condition.repeats]),
+            f"{_mean([hole.acknowledged for hole in condition.repeats])} / "
+            f"{_mean([hole.refused for hole in condition.repeats])}",
+            f"{_mean([len(_names(hole)) for hole in condition.repeats])}, "
+            f"{_mean([len(hole.revisions) for hole in condition.repeats])}",
         )
         for condition in found
     ]
-    head = (
-        "N",
-        "publish",
-        "dead time",
-        "fresh client",
-        "clients, median",
-        "slowest client",
-        "taken",
-        "refused",
-        "at HSDirs",
-        "counters",
-    )
+    head = ("N", "publish", "dead time", "fresh client", "clients, median", "slowest", "uploads", "held")
     caption = (
         f"{_repeats(found)}: time from the last success of anybody to the first, from the holder's end to the first "
-        "success of a fresh client and of the clients; uploads that HSDirs took and refused; different instances and "
-        "revision counters that they held in the end"
+        "success of a fresh client, of the clients, and of the slowest; uploads that HSDirs took / refused; different "
+        "instances, and revision counters, that they held in the end"
     )
     compared = [
         (condition.name, "nothing", seconds(condition.service.value), spread(condition.service, seconds))
@@ -172,6 +161,10 @@ def _read(hole: Hole) -> list[tuple[str, ...]]:
         )
         for reading in hole.readings
     ]
+
+
+def _names(hole: Hole) -> set[str]:
+    return {name for name in hole.holders.values() if name}
 
 
 def _fresh(condition: Holes) -> Estimate:

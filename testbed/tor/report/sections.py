@@ -201,8 +201,9 @@ def _split_table(read: Sequence[Measured]) -> Table:
     for step in read:
         held = dict.fromkeys(step.instances, 0.0)
         for reading in step.readings:
-            if reading.instance in held:
-                held[reading.instance] += reading.end - reading.start
+            for name in reading.instances:
+                if name in held:
+                    held[name] += (reading.end - reading.start) / len(reading.instances)
         parts, sent = shares(held), shares(step.amounts)
         rows += [
             (step.step.name, name, percent(parts[name]), percent(sent.get(name, float("nan"))), str(step.served[name]))
