@@ -35,14 +35,14 @@ class Verdict:
 
 def verdict(run: RunReader) -> Verdict:
     """What the run's writer said and what its data shows, without repetition."""
-    invalid, notes = list(run.invalid), []
+    invalid, notes = list(run.invalid), list[str]()
     busy = run.samples("cpu_busy")
     processes = _by_node(run.samples("cpu_seconds"))
     downloads: dict[str, list[Event]] = defaultdict(list)
     for event in run.events("download"):
         downloads[str(event.detail.get("step", ""))].append(event)
     for step in run.steps():
-        invalid += saturation(step, busy)
+        (notes if step.detail.get("counts_only") else invalid).extend(saturation(step, busy))
         invalid += [reason for name, samples in processes.items() for reason in one_core(step, name, samples)]
         if not step.detail.get("expect_failures"):
             reasons, remarks = starvation(step.name, downloads[step.name])

@@ -11,8 +11,9 @@ from testbed.errors import TestbedError, WaitTimeout
 from testbed.tor.control import Control, await_any
 from testbed.tor.descriptor import parse_content_event, parse_event, parse_outer
 from testbed.tor.hsdir import Router
+from testbed.tor.names import JOINT
 from testbed.tor.network import TorNetwork
-from testbed.tor.owners import JOINT, whose
+from testbed.tor.owners import whose
 
 FETCH_TIMEOUT = 30.0
 """Seconds for all answers."""

@@ -14,9 +14,6 @@ from testbed.tor.distribute.document import Content, read_descriptor
 from testbed.tor.distribute.journal import OWNERS, read_json
 from testbed.tor.keys import onion_public_key
 
-JOINT = "+"
-"""Between the names of instances whose introduction points are in one descriptor."""
-
 
 def whose(descriptor: str, address: str, owners: Mapping[bytes, str]) -> tuple[str, ...]:
     """The instances that a descriptor of the service ``address`` leads to; empty if nobody knows its keys.
