@@ -61,7 +61,7 @@ def account(trace: Trace, *, cost: int = 0, total_cost: int | None = None) -> Ac
 
 def exposures(migrations: Sequence[Migration], horizon: int, cost: int = 0) -> list[int]:
     """Service time of each interval, in microseconds. One that ends before its migration is over has none."""
-    starts = [0, *(min(horizon, migration.taken + cost) for migration in migrations)]
+    starts = [0, *(migration.taken + cost for migration in migrations)]
     ends = [*(migration.left for migration in migrations), horizon]
     return [max(0, end - start) for start, end in zip(starts, ends, strict=True)]
 
