@@ -7,7 +7,7 @@ between two requests of a client, so up to that much of a recovery time is a cli
 
     testbed run onion_failover                                       the paper's network, N = 2, 3, 6; minutes a repeat
     testbed run onion_failover --param instances=3 --param signal=SIGKILL --repeats 5
-    testbed run onion_failover --param background=no                 without the light traffic beside the measured one
+    testbed run onion_failover --param traffic=none,1s               without other traffic, and with more of it
 """
 
 import time
@@ -18,7 +18,16 @@ from testbed.lab.lab import Lab
 from testbed.measure.load import ClientLoad, recorder
 from testbed.measure.measure import Measure
 from testbed.tor.clientlog import IntroductionLogs
-from testbed.tor.experiment import EXPECTED, fitting, moment, onion_target, record_introductions, signals, sockets
+from testbed.tor.experiment import (
+    EXPECTED,
+    fitting,
+    moment,
+    onion_target,
+    record_introductions,
+    signals,
+    sockets,
+    traffics,
+)
 from testbed.tor.instances import end, signal_number
 from testbed.tor.network import TorNetwork
 from testbed.tor.onions import OnionServices
@@ -31,7 +40,7 @@ pytestmark = pytest.mark.testbed(
         "instances": "2,3,6",
         "signal": "SIGKILL,SIGINT",
         "publish": "simultaneous",
-        "background": "yes",
+        "traffic": "5s",
         "seconds": "60s",
         "limit": "150s",
         "pause": "2s",
@@ -45,31 +54,34 @@ def test_onion_failover(lab: Lab, measure: Measure) -> None:
     service, *others = onions.services
     spec = onions.services[service]
     numbers, named = fitting(measure, "instances", spec.instances, least=2), signals(measure)
+    beside = traffics(measure, others)
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, spec.attach or "core", onions.instances(service))
     for repeat in range(1, measure.repeats + 1):
         for number in numbers:
             for name in named:
-                for background in measure.words("background"):
-                    quiet = background != "yes" or not others
-                    _trial(lab, measure, service, "" if quiet else others[0], number, name, repeat)
+                for traffic, (other, pause) in beside.items():
+                    _trial(lab, measure, service, (other, traffic, pause), number, name, repeat)
 
 
-def _trial(lab: Lab, measure: Measure, service: str, other: str, number: int, signal: str, repeat: int) -> None:
+def _trial(
+    lab: Lab, measure: Measure, service: str, beside: tuple[str, str, float], number: int, signal: str, repeat: int
+) -> None:
     tor: TorNetwork = lab.subsystem("tor")
     onions: OnionServices = lab.subsystem("onions")
     publish = measure.text("publish")
-    step = f"n{number}-{signal.lower()}{'' if other else '-quiet'}-r{repeat}"
+    other, traffic, pause = beside
+    step = f"n{number}-{signal.lower()}-{traffic}-r{repeat}"
     onions.start(service, number, publish, progress=measure.progress)
     onions.forget_descriptors()
     detail = {"experiment": "failover", "n": number, "nodes": onions.running(service), "publish": publish}
-    detail |= {"signal": signal, "background": other, "repeat": repeat, **EXPECTED}
+    detail |= {"signal": signal, "traffic": traffic, "repeat": repeat, **EXPECTED}
     try:
         with (
             measure.step(step, **detail),
             hsdirs_recorded(onions, service, measure, step),
-            light_traffic(onions, other),
+            light_traffic(onions, other, pause=pause),
         ):
             _fail(tor, onions, measure, service, step, signal_number(signal))
     finally:

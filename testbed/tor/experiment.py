@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
 from testbed.measure.content import content_digest
 from testbed.measure.fetch import Target
+from testbed.model.quantities import parse_duration_us
 from testbed.tor.instances import signal_number
 from testbed.tor.torrc import HTTP_PORT
 
@@ -61,6 +62,25 @@ def one_number(measure: Measure, parameter: str) -> int:
 def signals(measure: Measure) -> dict[str, int]:
     """Names and numbers of the signals in the parameter ``signal``; TestbedError for what is none."""
     return {name: signal_number(name) for name in measure.words("signal")}
+
+
+def traffics(measure: Measure, others: Sequence[str]) -> dict[str, tuple[str, float]]:
+    """The kinds of light traffic in the parameter ``traffic``: which service is fetched, and seconds between requests.
+
+    ``none`` is no traffic; so is everything where the topology has no other service. TestbedError for what is neither
+    ``none`` nor a duration.
+    """
+    found = {}
+    for word in measure.words("traffic"):
+        try:
+            pause = 0.0 if word == "none" else parse_duration_us(word) / 1e6
+        except ValueError as error:
+            raise TestbedError(f"parameter traffic: {error}", remedy="write --param traffic=none,5s") from error
+        if others and pause:
+            found[word] = (others[0], pause)
+        else:
+            found["none"] = ("", 0.0)
+    return found
 
 
 def moment(measure: Measure, step: str, what: str, node: str = "", *, t: float | None = None) -> None:

@@ -14,7 +14,7 @@ from testbed.measure.measure import Measure
 from testbed.measure.store import Run
 from testbed.plan.types import Plan
 from testbed.progress import Silent
-from testbed.tor.experiment import fitting, one_number, signals
+from testbed.tor.experiment import fitting, one_number, signals, traffics
 
 
 @pytest.fixture
@@ -31,10 +31,12 @@ def measure(tmp_path: Path) -> Callable[..., Measure]:
 
 def test_what_fits(measure: Callable[..., Measure]) -> None:
     """Numbers that the topology has no instances for are left out, as long as one fits."""
-    given = measure(instances="2,3,60", fresh="7", signal="SIGKILL, int")
+    given = measure(instances="2,3,60", fresh="7", signal="SIGKILL, int", traffic="none,500ms")
     assert fitting(given, "instances", 6, least=2) == [2, 3]
     assert one_number(given, "fresh") == 7
     assert signals(given) == {"SIGKILL": signal.SIGKILL, "int": signal.SIGINT}
+    assert traffics(given, ["other", "third"]) == {"none": ("", 0.0), "500ms": ("other", 0.5)}
+    assert traffics(given, []) == {"none": ("", 0.0)}
 
 
 @pytest.mark.parametrize(
@@ -44,10 +46,11 @@ def test_what_fits(measure: Callable[..., Measure]) -> None:
         (lambda given: one_number(given, "instances"), "parameter instances: '1,60' is not one whole number above 0"),
         (lambda given: one_number(given, "fresh"), "parameter fresh: '0' is not one whole number above 0"),
         (lambda given: signals(given), "there is no signal 'SIGNAL'"),
+        (lambda given: traffics(given, ["other"]), "parameter traffic: "),
     ],
 )
 def test_what_does_not(measure: Callable[..., Measure], look: Callable[[Measure], Any], message: str) -> None:
     """The message names the parameter and what it is, the remedy what it may be."""
     with pytest.raises(TestbedError, match=message) as raised:
-        look(measure(instances="1,60", fresh="0", signal="SIGNAL"))
+        look(measure(instances="1,60", fresh="0", signal="SIGNAL", traffic="5"))
     assert raised.value.remedy

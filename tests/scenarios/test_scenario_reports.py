@@ -91,7 +91,7 @@ def failover(story: Story) -> Story:
     """shop2 ends at 30: client1 was on it and stalls, client2 is refused and loses a request; client3 is not on it."""
     step = "n3-sigkill-r1"
     story.step(
-        step, 10, 80, experiment="failover", n=3, nodes=NODES, signal="SIGKILL", background="other", repeat=1,
+        step, 10, 80, experiment="failover", n=3, nodes=NODES, signal="SIGKILL", traffic="5s", repeat=1,
         expect_failures=True,
     )  # fmt: skip
     story.tell("moment", 30, "shop2", step=step, what="ended")
@@ -131,7 +131,7 @@ def test_failover_section(failover: Story) -> None:
     assert section.title == "Failover"
     result, compared, modes, _ = tables(section)
     assert result.console
-    assert result.rows[0][:4] == ("3", "SIGKILL", "1 of 2", "2 of 3")
+    assert result.rows[0][:4] == ("3", "SIGKILL, traffic 5s", "1 of 2", "2 of 3")
     assert result.rows[0][7] == "1.00"
     assert compared.rows[0][1:3] == ("the others take over quickly", "2 of 2 served again, median 19.5 s")
     assert [row[:3] for row in modes.rows] == [("0", "1", "3.00 s"), ("1", "1", "36.0 s")]

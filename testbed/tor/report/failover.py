@@ -71,7 +71,7 @@ def _result(found: Sequence[Repeats]) -> Table:
         rows.append(
             (
                 str(condition.n),
-                condition.signal + ("" if condition.background else ", quiet"),
+                condition.manner,
                 " / ".join(f"{held} of {of}" for held, of in (failover.held for failover in condition.failovers)),
                 f"{len(pool)} of {clients}",
                 estimate(condition.median, seconds),
@@ -103,7 +103,7 @@ def _published(found: Sequence[Repeats]) -> Table:
         pool = condition.pool
         again = sum(time.observed for time in pool)
         measured = f"{again} of {len(pool)} served again, median {seconds(condition.median.value)}" if pool else NONE
-        label = f"N={condition.n}, {condition.signal}" + ("" if condition.background else ", quiet")
+        label = condition.name
         rows.append((label, "the others take over quickly", measured, spread(condition.median, seconds)))
     return Table(("", "published", "measured", "spread of the median"), rows, text=(0, 1, 2, 3))
 

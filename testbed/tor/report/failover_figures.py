@@ -41,7 +41,7 @@ def recovery_curves(found: Sequence[Repeats]) -> Drawing:
 
     The axis is logarithmic: the modes lie a factor of thirty apart.
     """
-    panels_of = grouped(found, lambda condition: condition.signal + ("" if condition.background else ", quiet"))
+    panels_of = grouped(found, lambda condition: condition.manner)
     numbers = sorted({condition.n for condition in found})
     colors = dict(zip(numbers, ordered_colors(len(numbers)), strict=True))
     figure = drawing(PAGE if len(panels_of) > 1 else COLUMN + 1, 2.6)

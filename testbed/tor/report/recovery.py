@@ -116,14 +116,19 @@ class Repeats:
 
     n: int
     signal: str
-    background: str
-    """The service that was fetched beside; empty: none."""
+    traffic: str
+    """Seconds between two requests of each client for another service; ``none``: there was no such traffic."""
     failovers: tuple[Failover, ...]
 
     @property
     def name(self) -> str:
         """In short, for figures."""
-        return f"N={self.n}, {self.signal}" + ("" if self.background else ", quiet")
+        return f"N={self.n}, {self.manner}"
+
+    @property
+    def manner(self) -> str:
+        """Signal and traffic."""
+        return f"{self.signal}, " + ("quiet" if self.traffic == "none" else f"traffic {self.traffic}")
 
     @cached_property
     def times(self) -> list[list[Time]]:
@@ -161,6 +166,6 @@ def failovers(run: RunReader) -> list[Repeats]:
         ended = trial.moment("ended")
         if ended is not None:
             found.append(Failover(trial, ended.node, ended.t))
-    groups = grouped(found, lambda item: (item.trial.n, item.trial.word("signal"), item.trial.word("background")))
+    groups = grouped(found, lambda item: (item.trial.n, item.trial.word("signal"), item.trial.word("traffic")))
     ordered = sorted(groups.items(), key=lambda item: int(item[0][0]))
     return [Repeats(n, signal, beside, tuple(group)) for (n, signal, beside), group in ordered]
