@@ -21,7 +21,7 @@ from testbed.report.numbers import NONE, duration, number, percent, plural
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-_MANY = {"download", "hsdir", "step", "probe", "outage", "fidelity", "fidelity-check"}
+_MANY = {"download", "fresh", "hsdir", "introduction", "step", "probe", "outage", "fidelity", "fidelity-check"}
 """Kinds of events that have tables of their own."""
 _MOST_ROWS = 400
 
