@@ -135,14 +135,28 @@ class Distributor:
         if rotate:
             self._rotated_at = now
         for shelf in self._shelves:
-            reason = self._placer.plan(shelf, self._live, self._held, rotate=rotate, refresh=self._settings.refresh)
-            if reason:
-                self._placer.place(shelf, self._live, reason)
-            elif due := shelf.due(now):
-                self._placer.try_again(shelf, self._live, due)
-            unseen = any(held.verified is None for held in shelf.held.values())
-            if shelf.fetched and (unseen or now - shelf.looked_at >= self._settings.verify):
-                self._placer.verify(shelf)
+            self._tend(shelf, now, rotate=rotate)
+
+    def _tend(self, shelf: Shelf, now: float, *, rotate: bool) -> None:
+        """Have the HSDirs of one shelf hold what they should."""
+        live = self._usable(shelf)
+        if not live:
+            return
+        reason = self._placer.plan(shelf, live, self._held, rotate=rotate, refresh=self._settings.refresh)
+        if reason:
+            self._placer.place(shelf, live, reason)
+        elif due := shelf.due(now):
+            self._placer.try_again(shelf, live, due)
+        unseen = any(held.verified is None for held in shelf.held.values())
+        if shelf.fetched and (unseen or now - shelf.looked_at >= self._settings.verify):
+            self._placer.verify(shelf)
+
+    def _usable(self, shelf: Shelf) -> dict[str, Content]:
+        """Instances whose introduction points serve the shelf's period. With the service's own key those are only of
+        the descriptor for that period, and a tor that is late still has the one for the period before."""
+        if self._composer.both_halves:
+            return self._live
+        return {name: item for name, item in self._live.items() if item.blinded_key == shelf.signer.public}
 
     def _look(self) -> None:
         """See whether there is a new consensus."""
