@@ -21,7 +21,7 @@ from testbed.tor.freshprobe import FreshProbe, fresh_recorder
 from testbed.tor.instances import end
 from testbed.tor.introductions import read_introductions
 from testbed.tor.onions import OnionServices
-from testbed.tor.starting import helper_of
+from testbed.tor.published import helper_of
 from testbed.tor.watch import hsdirs_recorded, record_hsdirs
 
 pytestmark = pytest.mark.testbed(

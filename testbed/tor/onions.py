@@ -124,7 +124,7 @@ class OnionServices:
 
         Who publishes for them is ended first.
         """
-        starting.end_helpers(self, service)
+        starting.ended(self, service)
         processes = self._processes(service)
         for process in processes:
             process.signal(number)
@@ -171,7 +171,7 @@ class OnionServices:
     def _start(
         self, service: str, nodes: list[TorNode], strategy: Strategy, progress: Progress, *, joining: bool = False
     ) -> list[Publication]:
-        begun = starting.begin(self, service, strategy, nodes, progress)
+        begun = starting.begin(self, service, strategy, nodes, progress, joining=joining)
         publications = starting.join(begun) if joining else starting.run(begun)
         self._remember(service)
         acknowledged = set().union(*(item.acknowledged() for item in publications))

@@ -29,7 +29,7 @@ from testbed.tor.hsdirmap import default_readers
 from testbed.tor.keys import onion_key
 from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
-from testbed.tor.starting import helper_of
+from testbed.tor.published import helper_of
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

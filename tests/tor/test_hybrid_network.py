@@ -16,7 +16,7 @@ from testbed.tor.control import await_event
 from testbed.tor.distribute.document import MAX_BYTES, read_descriptor
 from testbed.tor.keys import onion_key
 from testbed.tor.onions import OnionServices
-from testbed.tor.starting import helper_of
+from testbed.tor.published import helper_of
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

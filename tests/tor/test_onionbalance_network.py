@@ -13,7 +13,7 @@ from testbed.lab.up import up
 from testbed.plan.load import load_text
 from testbed.tor.balance.supervisor import LOG
 from testbed.tor.onions import OnionServices
-from testbed.tor.starting import front, helper_of, spawn_front
+from testbed.tor.published import front, helper_of, spawn_front
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 
