@@ -147,9 +147,8 @@ def light_traffic(
 ) -> Iterator[None]:
     """Every client fetches from ``service`` too, a new circuit each time, with a pause between. Not recorded.
 
-    In a network where nothing else moves, cells that announce the end of a circuit stay in the buffers of idle
-    connections, and relays do not learn of an instance's death; a real network is never that still. Without a service
-    there is no such traffic.
+    A network in which nothing else moves is not a real one: cells that announce the end of a circuit go out with the
+    next ones on their connection. Without a service there is no such traffic.
     """
     if not service:
         yield

@@ -23,11 +23,13 @@ EXPLANATION = (
     "the client asks the descriptor's introduction points one after the other. One that has noticed refuses at once "
     "(NACK), and the client goes on. One that has not noticed acknowledges; then the client waits at the rendezvous "
     "point for an instance that does not exist any more, until it gives that circuit up after 31 s: a stall. So the "
-    "times lie near 0, 1, 2 or 3 times 31 s. When all introduction points have failed the client fetches a descriptor "
-    "anew from one of the six HSDirs; if that is again the dead instance's, tor finds no usable introduction point in "
-    "it, and the request fails at once; how often follows from how many HSDirs hold which descriptor, and where all "
-    "six hold the dead instance's nobody is served until another one publishes. Each stall, refusal and useless "
-    "descriptor below is from the clients' own logs (level info, domain rend)."
+    "times lie near 0, 1, 2 or 3 times 31 s. A client tries all points before it looks for another descriptor, so one "
+    "point that is slow to notice stalls every client of that descriptor that comes to it before it does. When all "
+    "introduction points have failed the client fetches a descriptor anew from one of the six HSDirs; if that is again "
+    "the dead instance's, tor finds no usable introduction point in it, and the request fails at once; how often "
+    "follows from how many HSDirs hold which descriptor, and where all six hold the dead instance's nobody is served "
+    "until another one publishes. Each stall, refusal and useless descriptor below is from the clients' own logs "
+    "(level info, domain rend)."
 )
 NOTE = (
     "The published experiment (DOI 10.3969/j.issn.1003-6970.2016.02.017) ran in a simulator with version 2 onion "
@@ -72,12 +74,12 @@ def _result(found: Sequence[Repeats]) -> Table:
             (
                 str(condition.n),
                 condition.manner,
-                " / ".join(f"{held} of {of}" for held, of in (failover.held for failover in condition.failovers)),
+                _held(condition),
                 f"{len(pool)} of {clients}",
                 estimate(condition.median, seconds),
                 seconds(quantile(pool, 0.9)),
                 percent(within(pool, QUICK)),
-                estimate(mean_interval(lost), number),
+                estimate(mean_interval(lost, bounds=(0, math.inf)), number),
             )
         )
     head = (
@@ -86,15 +88,21 @@ def _result(found: Sequence[Repeats]) -> Table:
         "HSDirs",
         "affected",
         "median recovery",
-        "90 % within",
+        "90 %",
         f"within {QUICK:.0f} s",
         "requests lost",
     )
     caption = (
-        f"{_repeats(found)}: HSDirs that held the ended instance's descriptor, clients that it had served, time until "
-        "they were served again, and downloads that failed from its end to the end of the step, a trial"
+        f"{_repeats(found)}: HSDirs that held the ended instance's descriptor, by repeat; clients that it had served, "
+        "and time until they were served again; downloads that failed from its end to the end of the step"
     )
     return Table(head, rows, caption=caption, text=(1,), console=True)
+
+
+def _held(condition: Repeats) -> str:
+    """``6, 2, 4 of 6``, a number a repeat."""
+    read = [failover.held for failover in condition.failovers]
+    return f"{', '.join(str(held) for held, _ in read)} of {max(of for _, of in read)}"
 
 
 def _published(found: Sequence[Repeats]) -> Table:
