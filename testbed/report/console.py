@@ -58,7 +58,12 @@ def as_rich(table: blocks.Table) -> Table:
 
 
 def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    """Control characters as escapes. The narrow space in large numbers, which Python calls unprintable, stays."""
+
+    def shown(char: str) -> str:
+        return char if char.isprintable() or char == "\u202f" else char.encode("unicode_escape").decode()
+
+    return "".join(map(shown, text))
 
 
 def _marked(run: RunReader) -> blocks.Table | None:
