@@ -29,7 +29,7 @@ from testbed.tor.watch import light_traffic, record_hsdirs
 pytestmark = pytest.mark.testbed(
     topology="onion-failover.yaml",
     hold=["onions"],
-    parameters={"instances": "3", "publish": "simultaneous", "dead": "1,3,5", "fresh": "60"},
+    parameters={"instances": "3", "publish": "simultaneous", "dead": "1,3,5", "fresh": "60", "parallel": "4"},
 )
 
 
@@ -37,7 +37,8 @@ def test_onion_hsdir_loss(lab: Lab, measure: Measure) -> None:
     """Every number of dead HSDirs, beside as many other relays, as often as repeats say."""
     onions: OnionServices = lab.subsystem("onions")
     service, *others = onions.services
-    instances, fresh = one_number(measure, "instances"), one_number(measure, "fresh")
+    instances = one_number(measure, "instances")
+    clients = {name: one_number(measure, name) for name in ("fresh", "parallel")}
     for other in others[:1]:
         onions.start(other, progress=measure.progress)
     measure.watch(lab, onions.services[service].attach or "core", onions.instances(service))
@@ -46,13 +47,14 @@ def test_onion_hsdir_loss(lab: Lab, measure: Measure) -> None:
             onions.start(service, instances, measure.text("publish"), progress=measure.progress)
             try:
                 with light_traffic(onions, others[0] if others else ""):
-                    _trial(onions, measure, service, number, fresh, repeat)
+                    _trial(onions, measure, service, {"dead": number, "repeat": repeat, **clients})
             finally:
                 onions.stop(service)
 
 
-def _trial(onions: OnionServices, measure: Measure, service: str, number: int, fresh: int, repeat: int) -> None:
-    """Nobody dead, ``number`` others dead, ``number`` HSDirs dead, and those back."""
+def _trial(onions: OnionServices, measure: Measure, service: str, settings: Mapping[str, int]) -> None:
+    """Nobody dead, as many others dead as the settings say, as many HSDirs dead, and those back."""
+    number = settings["dead"]
     directory = onions.network.directory()
     responsible = {router.nickname for router in directory.ring(_public(onions, service)).fetched.hsdirs}
     points = _introduction_points(onions, service)
@@ -61,8 +63,8 @@ def _trial(onions: OnionServices, measure: Measure, service: str, number: int, f
     relays = onions.network.relays
     hsdirs = [name for name in relays if name in responsible]
     beside = [name for name in relays if name not in responsible | at]
-    chance = random.Random(f"{measure.seed} {repeat} {number}")
-    detail = {"experiment": "hsdir-loss", "dead": number, "fresh": fresh, "repeat": repeat}
+    chance = random.Random(f"{measure.seed} {settings['repeat']} {number}")
+    detail = {"experiment": "hsdir-loss", **settings}
     _measured(onions, measure, service, "none", detail)
     for what, candidates in (("others", beside), ("hsdirs", hsdirs)):
         if len(candidates) < number:
@@ -90,7 +92,8 @@ def _measured(onions: OnionServices, measure: Measure, service: str, what: str, 
             record_hsdirs(onions, service, measure, step)
         moment(measure, step, what)
         with FreshClients(onions.network, onion_target(onions, service)) as clients:
-            clients.many(detail["fresh"], on_result=fresh_recorder(measure.run, step), progress=measure.progress)
+            record = fresh_recorder(measure.run, step)
+            clients.many(detail["fresh"], parallel=detail["parallel"], on_result=record, progress=measure.progress)
 
 
 def _public(onions: OnionServices, service: str) -> bytes:

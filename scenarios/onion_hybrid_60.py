@@ -22,7 +22,7 @@ from testbed.tor.watch import record_hsdirs
 pytestmark = pytest.mark.testbed(
     topology="onion-hybrid.yaml",
     hold=["onions"],
-    parameters={"instances": "60", "publish": "hybrid", "fresh": "420", "most": "1200"},
+    parameters={"instances": "60", "publish": "hybrid", "fresh": "420", "most": "1200", "parallel": "4"},
 )
 
 
@@ -41,7 +41,7 @@ def test_onion_hybrid_60(lab: Lab, measure: Measure) -> None:
 def _trial(onions: OnionServices, measure: Measure, service: str, number: int, publish: str, repeat: int) -> None:
     """At least ``fresh`` clients, so that the curve can be compared, and on until all are reached or ``most`` came."""
     step = f"n{number}-{publish}-r{repeat}"
-    least, most = one_number(measure, "fresh"), one_number(measure, "most")
+    least, most, parallel = (one_number(measure, name) for name in ("fresh", "most", "parallel"))
     onions.start(service, number, publish, progress=measure.progress)
     names = onions.running(service)
     missing = set(names)
@@ -52,9 +52,8 @@ def _trial(onions: OnionServices, measure: Measure, service: str, number: int, p
             with FreshClients(onions.network, onion_target(onions, service)) as clients:
                 while count < least or (missing and count < most):
                     batch = least if count < least else 60
-                    fetched = clients.many(
-                        batch, on_result=fresh_recorder(measure.run, step), progress=measure.progress
-                    )
+                    record = fresh_recorder(measure.run, step)
+                    fetched = clients.many(batch, parallel=parallel, on_result=record, progress=measure.progress)
                     count += batch
                     missing -= {item.instance for item in fetched if item.ok}
                     measure.progress.update("instances reached", number - len(missing), number, f"by {count} clients")
