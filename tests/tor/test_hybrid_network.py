@@ -113,5 +113,3 @@ def test_more_instances_than_hsdirs(lab: Lab, onions: OnionServices) -> None:
     points = read_descriptor(text, onion_key(4, "many").public).points
     assert len({point.relay for point in points}) == len(points) in (4, 8)
     assert len(reached(onions, 24, "many")) >= 4
-    onions.stop("many")
-    onions.start("shop")

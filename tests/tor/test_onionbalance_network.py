@@ -88,6 +88,3 @@ def test_the_next_way_to_publish_is_not_refused(lab: Lab, onions: OnionServices)
     assert not any(process.alive() for process in lab.processes() if process.service == "front-shop")
     onions.start("shop", 2, "late")
     assert set(holders(onions)) == {"shop2"}
-    onions.stop("shop")
-    onions.start("shop", 3, "onionbalance")
-    assert all(set(entry.instances) == NAMES for entry in onions.hsdir_map("shop"))

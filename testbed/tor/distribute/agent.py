@@ -18,6 +18,8 @@ from testbed.tor.hsdir import Router
 
 UPLOAD_TIMEOUT = 8.0
 """Seconds. An upload takes 0.1 to 1 s; tor itself would try a dead HSDir for two minutes."""
+LAGGARD = 4.0
+"""Seconds that those who are still silent get after the last answer of another."""
 RETRY_TIMEOUT = 4.0
 """Of uploads to an HSDir that has failed before: meanwhile nothing else is done."""
 FETCH_TIMEOUT = 8.0
@@ -29,6 +31,8 @@ _RECONNECT = 2.0
 """Seconds from one attempt to reach an agent that is gone to the next."""
 
 _T = TypeVar("_T")
+Suits = Callable[[str], bool]
+"""Whether a consensus that became valid at this moment (``YYYY-MM-DD HH:MM:SS``, UTC) is one to ask with."""
 
 
 @dataclass
@@ -100,9 +104,21 @@ class Agents:
         self._work(list(texts), answers, begin, take, timeout)
         return {fingerprint: answers.get(fingerprint, NO_ANSWER) for fingerprint in texts}
 
-    def fetch(self, label: str, fingerprints: Iterable[str], timeout: float = FETCH_TIMEOUT) -> dict[str, str | None]:
-        """The descriptor that each HSDir holds; empty where it holds none, None where it did not answer."""
+    def fetch(
+        self,
+        label: str,
+        fingerprints: Iterable[str],
+        *,
+        suits: Suits = lambda valid_after: True,
+        timeout: float = FETCH_TIMEOUT,
+    ) -> dict[str, str | None]:
+        """The descriptor that each HSDir holds; empty where it holds none, None where it did not answer.
+
+        Nothing at all where there is no agent whose consensus ``suits``: it decides for which period a tor asks.
+        """
         wanted = list(fingerprints)
+        if not any(suits(valid_after) for valid_after in self._consensuses().values()):
+            return {}
         answers: dict[str, str] = {}
         failed: dict[str, str] = {}
 
@@ -126,7 +142,7 @@ class Agents:
             failed.clear()
             missing = [fingerprint for fingerprint in wanted if fingerprint not in answers]
             if missing:
-                self._work(missing, answers, begin, take, timeout, failed)
+                self._work(missing, answers, begin, take, timeout, failed, suits)
         return {fingerprint: answers.get(fingerprint) for fingerprint in wanted}
 
     def _work(
@@ -137,11 +153,12 @@ class Agents:
         take: Callable[[str], None],
         timeout: float,
         failed: Mapping[str, str] | None = None,
+        suits: Suits = lambda valid_after: True,
     ) -> None:
         """Give the work to agents, and take in their events until there is an answer for each HSDir."""
         self._turn += 1
         busy = []
-        for agent, fingerprints in self._shared(wanted):
+        for agent, fingerprints in self._shared(wanted, suits):
             control = self._reach(agent)
             if control is None:
                 continue
@@ -151,8 +168,12 @@ class Agents:
                 busy.append(agent)
             except TestbedError as error:
                 self._lose(agent, error)
-        deadline = time.monotonic() + timeout
+        deadline = latest = time.monotonic() + timeout
+        known = 0
         while busy and not set(wanted) <= {*answers, *(failed or {})} and time.monotonic() < deadline:
+            if len(answers) > known:
+                known = len(answers)
+                deadline = min(latest, time.monotonic() + LAGGARD)
             controls = {agent.control: agent for agent in busy if agent.control is not None}
             for control in await_any([*controls], 0.2):
                 try:
@@ -162,10 +183,24 @@ class Agents:
                     self._lose(controls[control], error)
             busy = [agent for agent in busy if agent.control is not None]
 
-    def _shared(self, fingerprints: Sequence[str]) -> list[tuple[_Agent, list[str]]]:
+    def _consensuses(self) -> dict[str, str]:
+        """When the consensus of each agent that can be reached became valid, by the agent's name."""
+        found = {}
+        for agent in self._agents:
+            control = self._reach(agent)
+            if control is not None:
+                try:
+                    found[agent.member.name] = control.getinfo("consensus/valid-after")
+                except TestbedError as error:
+                    if control.fileno() < 0:
+                        self._lose(agent, error)
+        return found
+
+    def _shared(self, fingerprints: Sequence[str], suits: Suits) -> list[tuple[_Agent, list[str]]]:
         """The work of each agent: the next in turn does all of it but what it would have to do with itself."""
         order = [self._agents[(self._turn + place) % len(self._agents)] for place in range(len(self._agents))]
-        alive = [agent for agent in order if self._reach(agent) is not None]
+        fit = {name for name, valid_after in self._consensuses().items() if suits(valid_after)}
+        alive = [agent for agent in order if agent.member.name in fit]
         if not alive:
             return []
         work: dict[int, list[str]] = {}

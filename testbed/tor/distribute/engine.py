@@ -192,7 +192,7 @@ class Distributor:
         if old is None:
             length = directory.consensus.periods.length
             signer = BlindedSigner.make(self._secret.expanded, responsible.period, length)
-            return Shelf(responsible, signer, fetched, run_start)
+            return Shelf(responsible, signer, fetched, run_start, directory.consensus.periods)
         joined, left = old.compared_with(responsible)
         if joined or left:
             self._journal.event("hsdirs_changed", joined=joined, left=left)

@@ -59,7 +59,8 @@ class Placer:
         """Upload to every HSDir that is not gone, all with the same new counter."""
         begun = time.monotonic()
         if shelf.placed_at is None and shelf.fetched:
-            for text in self._agents.fetch(self.label, shelf.fingerprints).values():
+            found = self._agents.fetch(self.label, shelf.fingerprints, suits=shelf.is_asked_with)
+            for text in found.values():
                 if text:
                     self._counters.saw(shelf.signer.public, parse_outer(text).revision)
         for content in live.values():
@@ -103,7 +104,7 @@ class Placer:
         if not only:
             shelf.looked_at = time.monotonic()
         asked = only or [item for item in shelf.held if item not in shelf.failing]
-        for item, text in self._agents.fetch(self.label, asked).items():
+        for item, text in self._agents.fetch(self.label, asked, suits=shelf.is_asked_with).items():
             if text is None:
                 if not only:
                     shelf.fail(item, NO_ANSWER, self._journal)

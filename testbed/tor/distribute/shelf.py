@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from testbed.tor.blinding import BlindedSigner
 from testbed.tor.distribute.document import Made
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.hsdir import Responsible, Router
+from testbed.tor.timeperiod import TimePeriods
 
 BACK_OFF = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds from the first, second ... failure of an HSDir to the next attempt."""
@@ -51,6 +53,8 @@ class Shelf:
     """Whether it is the descriptor that clients ask for, so that it can be fetched back."""
     run_start: int
     """From when on tor counts its revisions, seconds since the epoch."""
+    periods: TimePeriods
+    """Of the network."""
     plan: dict[str, Names] = field(default_factory=dict)
     """Instances by fingerprint of the HSDir."""
     sent: dict[str, Held] = field(default_factory=dict)
@@ -79,6 +83,14 @@ class Shelf:
     def failures(self, fingerprint: str) -> int:
         """How often in a row an HSDir has failed."""
         return self.failing[fingerprint].count if fingerprint in self.failing else 0
+
+    def is_asked_with(self, valid_after: str) -> bool:
+        """Whether tors whose consensus became valid then ask for this descriptor.
+
+        In either half clients ask for the period that the consensus lies in.
+        """
+        moment = calendar.timegm(time.strptime(valid_after, "%Y-%m-%d %H:%M:%S"))
+        return self.periods.number(moment) == self.responsible.period
 
     def due(self, now: float) -> list[str]:
         """HSDirs that are to be tried again by now."""
