@@ -229,7 +229,7 @@ def _share_legend(figure: Drawing, panels: Mapping[int, Axes]) -> None:
 
 def way_color(index: int) -> str:
     """The colour of a way to publish, apart from those of the first instances."""
-    return color((3, 0, 2, 5)[index % 4])
+    return color((3, 0, 2, 5, 1, 4)[index % 6])
 
 
 def hsdir_map(steps: Sequence[Measured]) -> Drawing:

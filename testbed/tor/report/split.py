@@ -156,7 +156,9 @@ def fairness(found: Sequence[Way]) -> Drawing:
         place = ways.index(way.publish)
         x = numbers.index(way.n) + (place - (len(ways) - 1) / 2) * width
         value = way.fairness
-        low, high = (value.value if end is None else end for end in (value.low, value.high))
+        bars = None
+        if value.low is not None and value.high is not None:
+            bars = [[max(0.0, value.value - value.low)], [max(0.0, value.high - value.value)]]
         axes.bar(
             x,
             value.value,
@@ -164,13 +166,15 @@ def fairness(found: Sequence[Way]) -> Drawing:
             color=way_color(place),
             alpha=0.8,
             label=shortened(way.publish),
-            yerr=[[max(0.0, value.value - low)], [max(0.0, high - value.value)]],
+            yerr=bars,
             error_kw={"elinewidth": 0.9, "capsize": 2},
         )
         chance = way.by_chance
         axes.plot([x - width / 2, x + width / 2], [chance.value] * 2, color="black", linestyle=":", linewidth=1.2)
         if chance.low is not None and chance.high is not None:
-            axes.fill_between([x - width / 2, x + width / 2], chance.low, chance.high, color=GREY, alpha=0.5)
+            axes.fill_between(
+                [x - width / 2, x + width / 2], chance.low, chance.high, color=GREY, alpha=0.3, linewidth=0
+            )
     axes.set_xticks(range(len(numbers)), [f"N={n}" for n in numbers])
     axes.set(ylabel="Jain's index", ylim=(0, 1.05))
     legend_above(figure, entries([axes]))
