@@ -170,7 +170,8 @@ def fairness(found: Sequence[Way]) -> Drawing:
             error_kw={"elinewidth": 0.9, "capsize": 2},
         )
         chance = way.by_chance
-        axes.plot([x - width / 2, x + width / 2], [chance.value] * 2, color="black", linestyle=":", linewidth=1.2)
+        ends = [x - width / 2, x + width / 2]
+        axes.plot(ends, [chance.value] * 2, color="black", linestyle=":", linewidth=1.2)
         if chance.low is not None and chance.high is not None:
             axes.fill_between(
                 [x - width / 2, x + width / 2], chance.low, chance.high, color=GREY, alpha=0.3, linewidth=0
