@@ -173,9 +173,7 @@ def fairness(found: Sequence[Way]) -> Drawing:
         ends = [x - width / 2, x + width / 2]
         axes.plot(ends, [chance.value] * 2, color="black", linestyle=":", linewidth=1.2)
         if chance.low is not None and chance.high is not None:
-            axes.fill_between(
-                [x - width / 2, x + width / 2], chance.low, chance.high, color=GREY, alpha=0.3, linewidth=0
-            )
+            axes.fill_between(ends, chance.low, chance.high, color=GREY, alpha=0.3, linewidth=0)
     axes.set_xticks(range(len(numbers)), [f"N={n}" for n in numbers])
     axes.set(ylabel="Jain's index", ylim=(0, 1.05))
     legend_above(figure, entries([axes]))
