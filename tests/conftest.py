@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from testbed.model.topology import Topology
 from testbed.plan.expand import expand
 from testbed.plan.types import Plan
+
+settings.register_profile("testbed", deadline=None, derandomize=True)  # the same examples everywhere and each time
+settings.register_profile("explore", deadline=None)  # new ones: pytest --hypothesis-profile explore
+settings.load_profile("testbed")  # deadline: a slow machine is no failure
 
 
 def pytest_configure() -> None:

@@ -177,10 +177,13 @@ def test_c18_ready_means_that_clients_can_fetch(lab: Lab, tor: TorNetwork, onion
 
 
 def test_naive_the_last_instance_has_all_hsdirs(lab: Lab, onions: OnionServices) -> None:
-    """Each publishes by itself and is acknowledged; the last one's descriptor replaces the others' everywhere."""
+    """Each publishes by itself; the last one's descriptor replaces the others' everywhere, and is refused nowhere.
+
+    An earlier one may be refused: on a busy machine its upload can come after that of the next, with a higher counter.
+    """
     publications = onions.start("shop", 3, "naive")
     assert [publication.instance for publication in publications] == ["shop1", "shop2", "shop3"]
-    assert all(not publication.refused() for publication in publications)
+    assert not publications[-1].refused()
     entries = onions.hsdir_map("shop")
     assert {entry.instance for entry in entries} == {"shop3"}
     assert {entry.revision for entry in entries} == {onions.descriptor("shop3").revision}
