@@ -13,7 +13,7 @@ from testbed.subsystem import ProgramNeed
 from testbed.tor import strategies
 from testbed.tor.spec import MAX_INSTANCES, OnionSpec, OnionsSpec, TorSpec
 from testbed.tor.timeperiod import MAX_INTERVAL, ROUNDS
-from testbed.tor.torrc import FIXED_OPTIONS, option_problem
+from testbed.tor.torrc import COUNT_PRIVATE, FIXED_OPTIONS, RATES, option_problem
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -85,8 +85,18 @@ class TorSubsystem:
                 "longer than half a time period of onion services can be made",
                 f"at most {longest // 3600}h, and less at most times of the day",
             )
+        given = {option.lower(): values for option, values in spec.torrc_options.items()}
+        counted = given.get(COUNT_PRIVATE.lower()) == ("1",)
         for option, values in spec.torrc_options.items():
             yield from _option_problems(option, values)
+            if option.lower() in RATES and not counted:
+                yield Problem(
+                    ("tor", "torrc", option),
+                    f"{option} has no effect between the addresses of a lab",
+                    f"limit the link instead, as in `link: {{rate: 8mbit}}`, or add `{COUNT_PRIVATE}: '1'`; relays then"
+                    " weigh as much in the consensus as they have carried by the first vote",
+                    at_key=True,
+                )
 
     def expand(self, spec: TorSpec, topology: Topology, build: PlanBuilder) -> None:
         """One node an authority, relay, exit and client, each on its own link."""

@@ -30,7 +30,7 @@ from testbed.tor.node import TorNode
 from testbed.tor.timeperiod import require_current
 from testbed.tor.torrc import Voting
 
-FORMAT = 1
+FORMAT = 2
 """Changes whenever a file of an earlier testbed cannot be used any more."""
 MOST_KEPT = 4
 """Networks; the one that was used longest ago is removed first. The paper's network takes 0.24 MB."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -308,3 +309,13 @@ def test_an_instance_that_dies_is_told(lab: Lab, onions: OnionServices, monkeypa
         assert onions.running("shop") == []
     finally:
         lab.listeners.remove(kill)
+
+
+def test_no_relay_outweighs_another(tor: TorNetwork) -> None:
+    """After all that they have carried, relays still say that it was nothing; so they weigh alike in any consensus."""
+    weights = re.findall(r"^w (.*)$", tor.directory().consensus_text, re.MULTILINE)
+    assert Counter(weights) == {"Bandwidth=0 Unmeasured=1": 11}
+    for name in (*tor.authorities, *tor.relays):
+        with tor.control(name) as control:
+            descriptor = control.getinfo("desc/name/" + name)
+        assert re.findall(r"^bandwidth \d+ \d+ (\d+)$", descriptor, re.MULTILINE) == ["0"], name

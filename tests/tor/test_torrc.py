@@ -82,6 +82,11 @@ def test_options_that_are_none_are_refused() -> None:
     assert "more than one line" in str(caught.value)
 
 
+def test_rates_can_be_set_where_they_have_an_effect() -> None:
+    """That is, when tors count what they carry between private addresses."""
+    load_text('name: x\ntor: {torrc: {bandwidthrate: "1 MB", countprivatebandwidth: "1"}}\n')
+
+
 def test_fixed_options_are_options() -> None:
     """All that we set for ourselves and that matters is protected, and written in lower case."""
     assert all(option == option.lower() for option in FIXED_OPTIONS)
