@@ -15,7 +15,7 @@ from testbed.tor import strategies, torrc
 from testbed.tor.balance.settings import BalancerSettings, Timers
 from testbed.tor.distribute.settings import Member, Settings
 from testbed.tor.helper import Helper
-from testbed.tor.hsdirmap import default_readers
+from testbed.tor.hsdirmap import default_readers, read_hsdirs
 from testbed.tor.keys import hidden_service_files, onion_address, onion_key
 from testbed.tor.node import TorNode, check_alive, prepare, start
 from testbed.tor.publication import Publication, descriptor_name
@@ -165,7 +165,7 @@ def spawn_front(onions: OnionServices, service: str) -> None:
 
 
 def await_mixed(begun: Begin) -> None:
-    """Wait until every HSDir gives a descriptor with introduction points of all of these instances."""
+    """Wait until every HSDir gives a descriptor with introduction points of all of these instances as they run now."""
     helper = helper_of(begun.onions, begun.service)
     names = {node.name for node in begun.nodes}
     looked = 0.0
@@ -175,7 +175,10 @@ def await_mixed(begun: Begin) -> None:
         nonlocal looked
         if time.monotonic() - looked < _LOOK:
             return None
-        seen.update({entry.nickname: entry.instances for entry in begun.onions.hsdir_map(begun.service)})
+        owners = {key: node.name for node in begun.nodes for key in begun.onions.content(node.name).keys}
+        address, hsdirs = begun.onions.address(begun.service), begun.wanted.hsdirs
+        entries = read_hsdirs(begun.onions.network, address, hsdirs, owners)
+        seen.update({entry.nickname: entry.instances for entry in entries})
         looked = time.monotonic()
         done = sum(names <= set(instances) for instances in seen.values())
         begun.progress.update(f"{begun.service} published", done, len(seen))

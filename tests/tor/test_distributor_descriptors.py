@@ -236,10 +236,14 @@ def test_clocks() -> None:
 
 
 def test_the_other_half_is_refused_with_its_end() -> None:
-    """From noon on clients ask for the next descriptor, until midnight."""
+    """From noon on clients ask for the next descriptor, until midnight; a minute before the instances must know."""
     nothing = Responsible(0, b"", ())
-    assert other_half(directory(NOON - 3600), Ring(nothing, nothing, clients_fetch_current=True)) is None
-    error = other_half(directory(NOON), Ring(nothing, nothing, clients_fetch_current=False))
+    morning, afternoon = (Ring(nothing, nothing, clients_fetch_current=current) for current in (True, False))
+    assert other_half(directory(NOON - 3600), morning, NOON - 100) is None
+    assert other_half(directory(NOON - 3600), morning, NOON - 50) is not None
+    assert other_half(directory(NOON - 3600), morning, NOON + 50) is not None, "that consensus is late"
+    assert other_half(directory(NOON + 11 * 3600), afternoon, NOON + 13 * 3600) is not None, "that one too"
+    error = other_half(directory(NOON), afternoon, NOON + 50)
     midnight = time.strftime("%Y-%m-%d 00:00:00 UTC", time.gmtime(NOON + 12 * 3600))
     assert error is not None
     assert f"until {midnight} clients ask for each instance's next descriptor" in str(error)

@@ -233,6 +233,9 @@ def test_alone(lab: Lab, onions: OnionServices, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "distribution" in done.stdout
+    many = subprocess.run([*command, *command[-6:-4] * 5], capture_output=True, text=True, timeout=60, check=False)
+    assert many.returncode == 1
+    assert "`distributor` cannot serve 7 instances with 6 HSDirs, but 1 to 6" in many.stderr
     entries = onions.hsdir_map("shop")
     assert [entry.instance for entry in entries] == ["shop3", "shop1"] * 3
     assert all(entry.revision is not None and entry.revision > revision for entry in entries)

@@ -81,6 +81,17 @@ def test_c19_tor_is_restarted(lab: Lab, onions: OnionServices) -> None:
     assert set(reached(onions, 4)) <= NAMES
 
 
+def test_an_instance_comes_back_as_a_new_machine(lab: Lab, onions: OnionServices) -> None:
+    """It publishes by itself, and OnionBalance finds its new introduction points."""
+    for program in ("tor", "nginx"):
+        kill(lab, "shop2", program)
+    publication = onions.join("shop", "shop2")
+    assert publication.instance == "shop2"
+    await_true(
+        lambda: all(set(entry.instances) == NAMES for entry in onions.hsdir_map("shop")), "OnionBalance to find it"
+    )
+
+
 def test_the_next_way_to_publish_is_not_refused(lab: Lab, onions: OnionServices) -> None:
     """Its revision counters are tor's own: instances that publish by themselves come after it."""
     onions.stop("shop")

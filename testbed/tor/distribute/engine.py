@@ -31,6 +31,8 @@ GATHER = 10.0
 """Seconds from the first instance that is ready for which the others are waited for before anything is placed."""
 LOOK = 2.0
 """Seconds between looks at the consensus."""
+ONE_BY_ONE = 2.0
+"""Seconds from handing one instance over to the next."""
 _TICK = 0.2
 
 
@@ -64,12 +66,15 @@ class Distributor:
         ]
         self._shelves: list[Shelf] = []
         self._directory: Directory | None = None
+        self._ring: Ring | None = None
         self._looked_at = -LOOK
         self._live: dict[str, Content] = {}
         self._first_at: float | None = None
         self._rotated_at = self._credited_at = time.monotonic()
         self._held: dict[str, float] = {}
         self._paused = ""
+        self._to_tell: list[tuple[InstanceWatch, bool]] = []
+        self._told_at = -ONE_BY_ONE
         self._said: dict[str, Any] = {}
 
     @property
@@ -112,7 +117,7 @@ class Distributor:
             self._agents.close()
 
     def _unfit(self, directory: Directory, ring: Ring) -> TestbedError | None:
-        return None if self._composer.both_halves else other_half(directory, ring)
+        return None if self._composer.both_halves else other_half(directory, ring, time.time())
 
     def _check_number(self, hsdirs: int) -> None:
         number = len(self._settings.instances)
@@ -126,6 +131,7 @@ class Distributor:
     def _step(self, now: float) -> None:
         if now - self._looked_at >= LOOK:
             self._look()
+        self._tell_next(now)
         if self._paused:
             return
         self._notice(now)
@@ -136,6 +142,13 @@ class Distributor:
             self._rotated_at = now
         for shelf in self._shelves:
             self._tend(shelf, now, rotate=rotate)
+
+    def _tell_next(self, now: float) -> None:
+        """Let the next instance publish alone, or no more."""
+        if self._to_tell and now - self._told_at >= ONE_BY_ONE:
+            self._told_at = now
+            watch, alone = self._to_tell.pop(0)
+            watch.let_publish(alone)
 
     def _tend(self, shelf: Shelf, now: float, *, rotate: bool) -> None:
         """Have the HSDirs of one shelf hold what they should."""
@@ -164,11 +177,13 @@ class Distributor:
         valid_after = self._agents.getinfo("consensus/valid-after")
         if self._directory is None or valid_after != _utc(self._directory.consensus.valid_after):
             self._take(self._agents.directory())
+        elif self._ring is not None:
+            self._pause(self._unfit(self._directory, self._ring))
 
     def _take(self, directory: Directory) -> None:
         """Go by a new consensus: other HSDirs, or another time period."""
         self._directory = directory
-        ring = directory.ring(self._secret.public)
+        self._ring = ring = directory.ring(self._secret.public)
         self._pause(self._unfit(directory, ring))
         wanted = [ring.current, ring.next] if self._composer.both_halves else [ring.current]
         before, self._shelves = self._shelves, [self._shelf(item, directory, ring) for item in wanted]
@@ -176,13 +191,15 @@ class Distributor:
             self._journal.event("period_changed", period=ring.fetched.period)
 
     def _pause(self, failure: TestbedError | None) -> None:
-        """Hand the instances back to their own tors while nothing can be done for them, or take them over again."""
+        """Hand the instances back to their own tors while nothing can be done for them, or take them over again.
+
+        One after the other, see ``_tell_next``: each is away for a second.
+        """
         if bool(failure) == bool(self._paused):
             return
         self._journal.event("paused" if failure else "goes_on", message=str(failure or ""))
         self._paused = str(failure or "")
-        for watch in self._watches:
-            watch.let_publish(bool(failure))
+        self._to_tell = [(watch, bool(failure)) for watch in self._watches]
 
     def _shelf(self, responsible: Responsible, directory: Directory, ring: Ring) -> Shelf:
         """The shelf for these HSDirs. What is known of those that stay is kept."""

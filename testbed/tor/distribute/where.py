@@ -14,6 +14,9 @@ from testbed.tor.timeperiod import ROUNDS
 REASONABLY_LIVE = 24 * 3600
 """Seconds before and after a consensus's validity in which tor still works with it (REASONABLY_LIVE_TIME)."""
 
+LEAD = 60.0
+"""Seconds before the other half begins in which instances are let publish by themselves."""
+
 
 def check_clock(directory: Directory, now: float) -> None:
     """TestbedError when tor itself would not use this consensus at the time ``now``: one of the clocks is wrong."""
@@ -31,16 +34,18 @@ def check_clock(directory: Directory, now: float) -> None:
     )
 
 
-def other_half(directory: Directory, ring: Ring) -> TestbedError | None:
+def other_half(directory: Directory, ring: Ring, now: float) -> TestbedError | None:
     """Why instances that share the service's key cannot be distributed now; None if they can.
 
     In the half of a time period from TP to SRV clients ask for what a service calls its *next* descriptor. Its
-    introduction points are other ones, and no control port shows them.
+    introduction points are other ones, and no control port shows them. The last minute before that counts as well: by
+    then the instances must have published both descriptors themselves.
     """
-    if ring.clients_fetch_current:
+    periods = directory.consensus.periods
+    if ring.clients_fetch_current and periods.left(now) >= min(LEAD, periods.interval):
         return None
-    cycle = directory.consensus.periods.length * 60
-    ends = (directory.consensus.valid_after // cycle + 1) * cycle
+    cycle = periods.length * 60
+    ends = (max(now, directory.consensus.valid_after) // cycle + 1) * cycle
     return TestbedError(
         f"until {_utc(ends)} clients ask for each instance's next descriptor, which no control port shows",
         where="time period",
