@@ -15,7 +15,7 @@ SAVED=$POLICY.before-testbed
 present() {
     case $1 in
         ensurepip) /usr/bin/python3 -c 'import ensurepip, venv' 2>/dev/null ;;
-        /*) [ -e "$1" ] ;;
+        /*) compgen -G "$1" >/dev/null ;;
         *) command -v "$1" >/dev/null ;;
     esac
 }
@@ -36,7 +36,7 @@ offered() {
     for package; do apt-cache show "$package" >/dev/null 2>&1 || return 1; done
 }
 
-# The installation of a package must start no tor and no nginx beside those of the labs, and Docker is left to
+# The installation of a package must start no tor, nginx and so on beside those of the labs, and Docker is left to
 # engine.sh, which can also start it where the package's own script fails. Debian asks policy-rc.d before it starts a
 # service (invoke-rc.d(8)); ours says no to these and asks the one that was there about all others.
 forbid_services() {
@@ -45,7 +45,7 @@ forbid_services() {
 #!/bin/sh
 # made by testbed's set-up for the time of one installation
 for word; do
-    case \${word%.*} in --*) ;; tor|tor@*|nginx|docker|containerd) exit 101 ;; *) break ;; esac
+    case \${word%.*} in --*) ;; tor|tor@*|nginx|knot|bird|haproxy|docker|containerd) exit 101 ;; *) break ;; esac
 done
 if [ -x $SAVED ]; then exec $SAVED "\$@"; fi
 exit 0
@@ -58,13 +58,25 @@ restore_policy() {
     if [ -e "$SAVED" ]; then mv "$SAVED" "$POLICY"; fi
 }
 
-# Nor may the two start at the next boot. Only called for packages that were not there before.
+# Nor may they start at the next boot. Only called for packages that were not there before.
 disable_service() {
     if command -v systemctl >/dev/null; then
         systemctl --quiet disable "$1.service" >/dev/null 2>&1 || warn "could not disable the service $1"
     elif command -v update-rc.d >/dev/null; then
         update-rc.d "$1" disable >/dev/null 2>&1 || warn "could not disable the service $1"
     fi
+}
+
+# disable_new PACKAGE...: the services of those packages that bring one
+disable_new() {
+    local package
+    for package; do
+        case $package in
+            tor | knot | haproxy) disable_service "$package" ;;
+            nginx-light) disable_service nginx ;;
+            bird2) disable_service bird ;;
+        esac
+    done
 }
 
 # What apt says goes to a log, of which the end is shown if it fails.
@@ -129,17 +141,15 @@ if [ ${#base[@]} -gt 0 ] || [ ${#engine[@]} -gt 0 ] || offered "${extra[@]}"; th
     apt_get update || warn "apt-get update failed; going on with the package lists that are here"
     if [ ${#base[@]} -gt 0 ]; then
         install_packages "${base[@]}" || die "could not install ${base[*]}" "see above, and $LOG"
-        for service in tor nginx; do
-            case " ${base[*]} " in *" $service "* | *" $service-light "*) disable_service "$service" ;; esac
-        done
+        disable_new "${base[@]}"
     fi
     if [ ${#engine[@]} -gt 0 ] && ! install_packages "${engine[@]}"; then
         warn "could not install ${engine[*]}: no containers; labs can run with --runtime process"
     fi
-    if offered "${extra[@]}"; then install_packages "${extra[@]}" || true; fi
+    if offered "${extra[@]}" && install_packages "${extra[@]}"; then disable_new "${extra[@]}"; fi
 fi
 mapfile -t extra < <(missing extra)
 if [ ${#extra[@]} -gt 0 ]; then
-    warn "${extra[*]} could not be had: without gcc delayed links cost more CPU; without user-mode-linux their tests by netem are left out"
+    warn "${extra[*]} could not be had: without gcc delayed links cost more CPU; without user-mode-linux their tests by netem and without haproxy and wrk one bench are left out"
 fi
 check_versions

@@ -66,6 +66,7 @@ _FEATURES = {
     "tbf": ("token bucket (sch_tbf)", "rates of links"),
     "forwarding": ("IPv4 forwarding", "routers"),
     "nft": ("nftables with NAT", "address translation"),
+    "synproxy": ("SYN proxy (nft_synproxy)", "`syn_proxy` of edge filters"),
     "tun": ("TUN/TAP", "delayed links where there is no netem"),
 }
 
@@ -84,7 +85,7 @@ def _kernel() -> Iterator[Check]:
     for key, (name, what) in _FEATURES.items():
         if not answers[key]:
             yield Check(name, "ok", "works")
-        elif key == "tun" or os.geteuid() != 0:
+        elif key in ("tun", "synproxy") or os.geteuid() != 0:
             yield Check(name, "warn", answers[key], f"needed for {what}")
         else:
             yield Check(name, "lack", answers[key], f"needed for {what}; use a kernel that has it")

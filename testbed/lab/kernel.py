@@ -80,7 +80,8 @@ def _try_all() -> Answers:
             "netem": lambda: _queue(route, lo, "netem", delay=1000),
             "tun": _tap,
             "forwarding": lambda: Path("/proc/sys/net/ipv4/ip_forward").write_text("1"),
-            "nft": _nft,
+            "nft": lambda: _nft("type nat hook postrouting priority 100; masquerade;"),
+            "synproxy": lambda: _nft("type filter hook forward priority 0; ct state invalid synproxy mss 1460 wscale 7;"),
         }
         return {name: _try(action) for name, action in tries.items()}
 
@@ -113,11 +114,11 @@ def _tap() -> None:
         os.close(descriptor)
 
 
-def _nft() -> None:
+def _nft(chain: str) -> None:
     program = find("nft")
     if program is None:
         raise OSError("there is no program nft")
-    rules = "table ip probe { chain c { type nat hook postrouting priority 100; masquerade; }; }"
+    rules = f"table ip probe {{ chain c {{ {chain} }}; }}; delete table ip probe"
     done = subprocess.run([program, "-f", "-"], input=rules, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(done.stderr.strip().splitlines()[0])

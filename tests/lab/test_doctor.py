@@ -40,7 +40,7 @@ def test_doctor_leaves_nothing_behind() -> None:
 def test_kernel_features_are_really_tried() -> None:
     answers = kernel.ask()
     assert answers["namespaces"] == ""
-    for feature in ("veth", "bridge", "tbf", "forwarding", "nft"):
+    for feature in ("veth", "bridge", "tbf", "forwarding", "nft", "synproxy"):
         assert answers[feature] == "", feature
     assert "netem" in answers
 
