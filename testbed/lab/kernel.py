@@ -81,7 +81,7 @@ def _try_all() -> Answers:
             "tun": _tap,
             "forwarding": lambda: Path("/proc/sys/net/ipv4/ip_forward").write_text("1"),
             "nft": lambda: _nft("type nat hook postrouting priority 100; masquerade;"),
-            "synproxy": lambda: _nft("type filter hook forward priority 0; ct state invalid synproxy mss 1460 wscale 7;"),
+            "synproxy": lambda: _nft("type filter hook forward priority 0; ct state invalid synproxy mss 9 wscale 7;"),
         }
         return {name: _try(action) for name, action in tries.items()}
 
