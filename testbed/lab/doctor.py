@@ -16,7 +16,7 @@ from typing import Literal
 
 from testbed.errors import TestbedError
 from testbed.lab import kernel
-from testbed.lab.preflight import CORE_PROGRAMS, LEAST_DISK_BYTES, LEAST_FILES, existing
+from testbed.lab.preflight import CORE_PROGRAMS, LEAST_DISK_BYTES, LEAST_FILES, NFT, existing
 from testbed.lab.programs import find, lack, version
 from testbed.lab.state import state_root
 from testbed.net.wire import native
@@ -107,7 +107,7 @@ def _wire_core() -> str:
 
 
 def _programs() -> Iterator[Check]:
-    owners: dict[ProgramNeed, str] = dict.fromkeys((*CORE_PROGRAMS, ProgramNeed("nft", "nftables")), "every lab")
+    owners: dict[ProgramNeed, str] = dict.fromkeys((*CORE_PROGRAMS, NFT), "every lab")
     for name, subsystem in subsystems().items():
         for need in programs_of(subsystem):
             owners.setdefault(need, f"`{name}`")

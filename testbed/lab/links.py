@@ -106,7 +106,8 @@ def set_admin_state(lab: Lab, end: End, *, up: bool) -> None:
 
 
 def missing(lab: Lab, end: End) -> list[str]:
-    """What the plan gives to one end of a link, and the kernel does not have: addresses, neighbours, routes."""
+    """What the plan gives to one end of a link, and the kernel does not have: addresses, neighbours, routes of every
+    table, and the node's rules."""
     return [request.what for request in in_node(lab, end.node, lambda netlink: _missing(lab, end, netlink))]
 
 
@@ -114,7 +115,8 @@ def _missing(lab: Lab, end: End, netlink: Netlink) -> list[Request]:
     node = lab.plan.node(end.node)
     index = _device(end, netlink).index
     addresses = readback.addresses(netlink)
-    routes = {(to, via) for to, via, oif in readback.routes(netlink) if oif == index}
+    routes = {(to, via, table) for to, via, oif, table in readback.routes(netlink) if oif == index}
+    rules = readback.rules(netlink) if node.rules else []
     neighbours = {address for oif, address, _ in readback.permanent_neighbours(netlink) if oif == index}
     return [
         *(requests.address(index, a, end.interface) for a in end.addresses if (index, a) not in addresses),
@@ -126,8 +128,9 @@ def _missing(lab: Lab, end: End, netlink: Netlink) -> list[Request]:
         *(
             requests.route(index, r)
             for r in node.routes
-            if r.ifname == end.ifname and (r.destination, r.via) not in routes
+            if r.ifname == end.ifname and (r.destination, r.via, r.table) not in routes
         ),
+        *(requests.rule(rule) for rule in node.rules if rule not in rules),
     ]
 
 

@@ -16,6 +16,8 @@ from testbed.subsystem import ProgramNeed, programs_of, subsystems
 
 CORE_PROGRAMS = (ProgramNeed("nsenter", "util-linux"), ProgramNeed("setpriv", "util-linux"))
 """What runs programs in nodes."""
+NFT = ProgramNeed("nft", "nftables")
+"""What loads the rulesets of nodes that have one."""
 LEAST_DISK_BYTES = 200 * 2**20
 DISK_BYTES_A_NODE = 10 * 2**20
 """Generous for the data and logs of one tor process."""
@@ -58,6 +60,8 @@ def _programs(plan: Plan) -> Iterator[Lack]:
     for node in plan.nodes:
         if node.runtime == "process" and node.subsystem in by_name:
             needs |= dict.fromkeys(programs_of(by_name[node.subsystem]))
+        if node.nft:
+            needs[NFT] = None
     for need in needs:
         found = lack(need)
         if found:

@@ -133,6 +133,13 @@ def _make_folder(lab: Lab, node: str) -> Place:
     place = lab.place(node)
     place.folder.mkdir(mode=0o700)
     os.chown(place.folder, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
+    for file in place.node.files:
+        path = place.folder / file.path
+        for folder in reversed(path.relative_to(place.folder).parents[:-1]):
+            (place.folder / folder).mkdir(exist_ok=True)
+            os.chown(place.folder / folder, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
+        path.write_text(file.text.replace("${dir}", str(place.folder)))
+        os.chown(path, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
     return place
 
 

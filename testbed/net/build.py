@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import ApplyError
-from testbed.net import impair, namespace, netem, readback, requests
+from testbed.net import impair, namespace, netem, readback, requests, ruleset, sysctl
 from testbed.net.impair import EngineName, is_wired
 from testbed.net.netlink import Netlink, Request
 from testbed.net.wire import engine as wire
-from testbed.plan.types import End, Impairment, Interface, Link, Node, Plan
+from testbed.plan.types import End, Impairment, Interface, Link, Node, Plan, Rule
 
 BRIDGE = "br0"
 """The bridge inside a switch's namespace."""
@@ -51,6 +51,7 @@ def _build(plan: Plan, path_of: Callable[[str], Path], ready: Mapping[str, int],
         _make_links(plan.links, opened, path_of, engine)
         for node in plan.nodes:
             _configure(plan, node, opened[node.name], engine)
+            _furnish(node, path_of(node.name))
         for node in plan.nodes:
             verify(plan, node, opened[node.name].netlink, engine)
     finally:
@@ -96,6 +97,7 @@ def _relink(
         for name, item in opened.items():
             ends = {end.ifname for link in links for end in (link.a, link.b) if end.node == name}
             _configure(plan, plan.node(name), item, engine, None if name in fresh else ends)
+            _furnish(plan.node(name), path_of(name), None if name in fresh else ends)
         for name in opened:
             # the rest of a node that was there may be otherwise just now, such as with another link down
             ends = {end.ifname for link in links for end in (link.a, link.b) if end.node == name}
@@ -130,44 +132,10 @@ def _open(plan: Plan, node: Node, path: Path, pid: int | None) -> _Opened:
         else:
             namespace.adopt(pid, path)
             namespace.enter(path)
-        for key, value in sysctls(plan, node).items():
-            _write_sysctl(node, key, value)
+        sysctl.write(node, sysctl.of_node(plan, node))
         return _Opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), Netlink(), {})
     except OSError as error:
         raise ApplyError(f"cannot make the namespace {path}: {error}", where=f"node {node.name}") from error
-
-
-def sysctls(plan: Plan, node: Node) -> dict[str, str]:
-    """What a node's namespace needs whatever the machine's own settings are; namespaces inherit some of those."""
-    ipv6 = any(address.version == 6 for link in plan.links_of(node.name) for address in link.end(node.name).addresses)
-    forward = "1" if node.kind == "router" else "0"
-    values = {
-        "net/ipv4/ip_forward": forward,
-        "net/ipv4/conf/all/rp_filter": "0",
-        "net/ipv4/conf/default/rp_filter": "0",
-        "net/ipv4/ping_group_range": "0 2147483647",
-        # without IPv6 addresses in the plan every interface would still send router solicitations and MLD reports
-        "net/ipv6/conf/all/disable_ipv6": "0" if ipv6 else "1",
-        "net/ipv6/conf/default/disable_ipv6": "0" if ipv6 else "1",
-    }
-    if ipv6:
-        values["net/ipv6/conf/all/forwarding"] = forward
-    if node.kind == "switch":
-        values["net/bridge/bridge-nf-call-iptables"] = "0"
-    return values
-
-
-def _write_sysctl(node: Node, key: str, value: str) -> None:
-    path = Path("/proc/sys", key)
-    try:
-        path.write_text(value)
-        seen = path.read_text().split()
-    except FileNotFoundError:
-        if key.startswith(("net/ipv6/", "net/bridge/")):
-            return  # the kernel has no such feature, so there is nothing to switch
-        raise
-    if seen != value.split():
-        raise ApplyError(f"sysctl {key} reads {' '.join(seen)!r} after {value!r} was set", where=f"node {node.name}")
 
 
 def _make_bridges(plan: Plan, opened: Mapping[str, _Opened]) -> None:
@@ -210,6 +178,8 @@ def _configure(
         return ends is None or ifname in ends
 
     todo = [requests.up(requests.LOOPBACK, "lo")]
+    if ends is None:
+        todo.extend(requests.address(requests.LOOPBACK, address, "lo") for address in node.loopback)
     master = None
     if node.kind == "switch":
         master = item.index[BRIDGE]
@@ -225,7 +195,25 @@ def _configure(
         todo.append(requests.up(index, end.interface, master=master))
     todo.extend(requests.neighbour(item.index[n.ifname], n) for n in node.neighbours if concerned(n.ifname))
     todo.extend(requests.route(item.index[r.ifname], r) for r in node.routes if concerned(r.ifname))
+    if ends is None:  # rules stay when an interface goes, also those that name it
+        todo.extend(requests.rule(rule) for rule in node.rules)
     item.netlink.apply(f"node {node.name}", todo)
+
+
+def _furnish(node: Node, path: Path, ends: Collection[str] | None = None) -> None:
+    """Set what needs the interfaces to be there: settings of interfaces, and the ruleset unless only ``ends`` are
+    new."""
+    settings = sysctl.of_interfaces(node)
+    if ends is not None:
+        settings = {key: value for key, value in settings.items() if sysctl.interface_of(key) in ends}
+    if settings:
+        namespace.enter(path)
+        sysctl.write(node, settings)
+    if node.nft and ends is None:
+        where = f"node {node.name}"
+        ruleset.load(path, node.nft, where)
+        if lacks := ruleset.missing(path, node.nft, where):
+            raise ApplyError(f"nft took the ruleset, but it lacks: {', '.join(lacks)}", where=where)
 
 
 def ends_of(plan: Plan, node: str) -> Iterable[tuple[End, Impairment, int]]:
@@ -268,16 +256,28 @@ def verify(
         if outgoing != Impairment():
             impair.verify_egress(where, held.get(device.index, {}), end, outgoing, mtu, engine)
         expected_addresses.update((device.index, address) for address in end.addresses)
+    if ends is None:
+        expected_addresses.update((requests.LOOPBACK, address) for address in node.loopback)
+        _same(where, "rules", sorted_rules(node.rules), readback.rules(netlink))
     addresses = {entry for entry in readback.addresses(netlink) if entry[0] in concerned}
     _same(where, "addresses", expected_addresses, addresses)
-    wanted_routes = sorted((str(r.destination), str(r.via), index[r.ifname]) for r in node.routes if r.ifname in index)
+    wanted_routes = sorted(
+        (str(r.destination), str(r.via), index[r.ifname], r.table) for r in node.routes if r.ifname in index
+    )
     seen_routes = sorted(
-        (str(to), str(via), oif) for to, via, oif in readback.routes(netlink) if ends is None or oif in concerned
+        (str(to), str(via), oif, table)
+        for to, via, oif, table in readback.routes(netlink)
+        if ends is None or oif in concerned
     )
     _same(where, "routes", wanted_routes, seen_routes)
     wanted_neighbours = {(index[n.ifname], n.address, n.mac) for n in node.neighbours if n.ifname in index}
     neighbours = {entry for entry in readback.permanent_neighbours(netlink) if ends is None or entry[0] in concerned}
     _same(where, "neighbours", wanted_neighbours, neighbours)
+
+
+def sorted_rules(rules: Iterable[Rule]) -> list[Rule]:
+    """Rules in the order of ``readback.rules``."""
+    return sorted(rules, key=lambda rule: (rule.family, rule.priority))
 
 
 def _same(where: str, what: str, wanted: object, seen: object) -> None:

@@ -10,7 +10,9 @@ from pyroute2.netlink.rtnl import (
     RTM_NEWNEIGH,
     RTM_NEWQDISC,
     RTM_NEWROUTE,
+    RTM_NEWRULE,
 )
+from pyroute2.netlink.rtnl.fibmsg import fibmsg
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
@@ -18,13 +20,14 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg
 from pyroute2.netlink.rtnl.tcmsg import sched_tbf, tcmsg
 
 from testbed.net.netlink import Request, encode
-from testbed.plan.types import End, Interface, Link, Neighbour, Route
+from testbed.plan.types import MAIN_TABLE, End, Interface, Link, Neighbour, Route, Rule
 
 _AF_INET, _AF_INET6 = 2, 10
 _IFF_UP = 1
 _NUD_PERMANENT = 0x80
 _NODAD = 0x02
-_PROTO_STATIC, _SCOPE_UNIVERSE, _UNICAST, _MAIN = 4, 0, 1, 254
+_PROTO_STATIC, _SCOPE_UNIVERSE, _UNICAST = 4, 0, 1
+_TABLE_IN_ATTRIBUTE, _TO_TABLE = 252, 1
 _ROOT = 0xFFFFFFFF
 QDISC_HANDLE = 0x7B000000
 """``7b00:``, the handle of every queueing discipline of ours."""
@@ -146,17 +149,57 @@ def neighbour(index: int, entry: Neighbour) -> Request:
 
 
 def route(index: int, entry: Route) -> Request:
-    """A unicast route in the main table."""
+    """A unicast route."""
     message = rtmsg()
     message["family"] = _family(entry.destination.version)
     message["dst_len"] = entry.destination.prefixlen
-    message["table"], message["proto"] = _MAIN, _PROTO_STATIC
+    message["table"], message["proto"] = _short_table(entry.table), _PROTO_STATIC
     message["scope"], message["type"] = _SCOPE_UNIVERSE, _UNICAST
     attrs: list[tuple[str, object]] = [("RTA_GATEWAY", str(entry.via)), ("RTA_OIF", index)]
     if entry.destination.prefixlen:
         attrs.insert(0, ("RTA_DST", str(entry.destination.network_address)))
+    where = ""
+    if entry.table != MAIN_TABLE:
+        attrs.append(("RTA_TABLE", entry.table))
+        where = f" in table {entry.table}"
     message["attrs"] = attrs
-    return encode(f"route {entry.destination} via {entry.via}", message, RTM_NEWROUTE, create=True)
+    return encode(f"route {entry.destination} via {entry.via}{where}", message, RTM_NEWROUTE, create=True)
+
+
+def _short_table(table: int) -> int:
+    """The header's one byte for a table; larger numbers stand in an attribute only."""
+    return table if table < 256 else _TABLE_IN_ATTRIBUTE
+
+
+def rule(entry: Rule) -> Request:
+    """A policy routing rule, marked as ours by its protocol."""
+    message = fibmsg()
+    message["family"] = _family(entry.family)
+    message["table"], message["action"] = _short_table(entry.table), _TO_TABLE
+    attrs: list[tuple[str, object]] = [
+        ("FRA_PRIORITY", entry.priority),
+        ("FRA_TABLE", entry.table),
+        ("FRA_PROTOCOL", _PROTO_STATIC),
+    ]
+    if entry.iif is not None:
+        attrs.append(("FRA_IIFNAME", entry.iif))
+    for key, length, network in (("FRA_SRC", "src_len", entry.source), ("FRA_DST", "dst_len", entry.destination)):
+        if network is not None:
+            message[length] = network.prefixlen
+            attrs.append((key, str(network.network_address)))
+    if entry.fwmark is not None:
+        attrs += [("FRA_FWMARK", entry.fwmark), ("FRA_FWMASK", 0xFFFFFFFF)]
+    message["attrs"] = attrs
+    return encode(rule_text(entry), message, RTM_NEWRULE, create=True)
+
+
+def rule_text(entry: Rule) -> str:
+    """A rule in the words of ip-rule(8)."""
+    parts = [f"rule {entry.priority}: from {entry.source or 'all'}"]
+    parts.append(f"to {entry.destination}" if entry.destination else "")
+    parts.append(f"iif {entry.iif}" if entry.iif else "")
+    parts.append(f"fwmark {entry.fwmark:#x}" if entry.fwmark is not None else "")
+    return " ".join([*(part for part in parts if part), f"lookup {entry.table}"])
 
 
 def tbf(index: int, rate_bps: int, mtu: int, ifname: str) -> Request:

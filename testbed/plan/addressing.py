@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from ipaddress import ip_network
 
 from testbed.errors import Path, Problem
 from testbed.plan.addresses import Allocator, interface_of, parse_interface, point_to_point_length
@@ -17,10 +18,17 @@ NONE: Pair = (None, None)
 
 
 def assign_addresses(
-    nodes: Mapping[str, NodeDraft], links: Sequence[LinkDraft], allocator: Allocator, report: Report
+    nodes: Mapping[str, NodeDraft],
+    links: Sequence[LinkDraft],
+    allocator: Allocator,
+    report: Report,
+    taken: Iterable[Interface] = (),
 ) -> list[Pair]:
-    """The addresses of both ends of each link, in the order of ``links``; None at a switch."""
-    return _Assignment(nodes, links, allocator, report).run()
+    """The addresses of both ends of each link, in the order of ``links``; None at a switch.
+
+    ``taken`` are addresses that no subnet is allocated over, such as those on ``lo``.
+    """
+    return _Assignment(nodes, links, allocator, report).run(taken)
 
 
 class _Assignment:
@@ -41,7 +49,7 @@ class _Assignment:
         """Links about whose addresses something has been said already."""
         self.used_up = False
 
-    def run(self) -> list[Pair]:
+    def run(self, taken: Iterable[Interface]) -> list[Pair]:
         segments = list({id(segment): segment for segment in self.segments.values()}.values())
         for segment in segments:
             given_subnet(segment, self.nodes, self.report)
@@ -52,6 +60,9 @@ class _Assignment:
                 self._given(number, link)
         for clash in self.clashes:
             self.report(clash())
+        for address in taken:
+            # inside a given subnet, or on several nodes, it is taken already
+            self.allocator.reserve(ip_network(address.ip), "an address on lo")
         for segment in segments:
             if segment.subnet is None and segment.links and not segment.full:
                 self._allocate_segment(segment)

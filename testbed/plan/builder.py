@@ -8,20 +8,37 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from ipaddress import ip_network
-from typing import Any
+from typing import Any, Literal
 
 from testbed.errors import Path, Problem
 from testbed.model.quantities import format_duration_us
-from testbed.model.topology import AttachmentSpec, DefaultsSpec, ImpairmentSpec, LinkSpec
+from testbed.model.topology import AttachmentSpec, DefaultsSpec
 from testbed.model.words import RESERVED_NAMES, check_name
 from testbed.plan.addresses import Allocator, parse_network
 from testbed.plan.addressing import Pair, assign_addresses
 from testbed.plan.draft import EndDraft, LinkDraft, NodeDraft, RouteDraft
+from testbed.plan.impairments import burst_is_possible, impairment_of, jitter_place
 from testbed.plan.interfaces import resolve_links
 from testbed.plan.islands import disconnected
 from testbed.plan.names import mac_address
+from testbed.plan.policy import Policy, checked_path, checked_sysctl, is_main, loopback_interface
 from testbed.plan.routes import Attachment, Layer3, compute_routes, static_routes
-from testbed.plan.types import End, Impairment, Kind, Link, Neighbour, Network, Node, Plan, Route, RuntimeName, Service
+from testbed.plan.types import (
+    MAIN_TABLE,
+    End,
+    File,
+    Impairment,
+    Kind,
+    Link,
+    Neighbour,
+    Network,
+    Node,
+    Plan,
+    Route,
+    Rule,
+    RuntimeName,
+    Service,
+)
 
 CORE = "core"
 """The router that subsystems hang on unless they are attached elsewhere."""
@@ -40,6 +57,7 @@ class PlanBuilder:
         self._nodes: dict[str, NodeDraft] = {}
         self._links: list[LinkDraft] = []
         self._sections: dict[str, dict[str, Any]] = {}
+        self._policy = Policy()
 
     def problem(self, path: Path, message: str, remedy: str = "") -> None:
         """Record a mistake of the user."""
@@ -104,11 +122,13 @@ class PlanBuilder:
         mtu: int = 1500,
         addresses: tuple[str | None, str | None] | None = None,
         impaired_at: Path | None = None,
+        routed: bool = True,
     ) -> None:
         """Join two endpoints, each ``node`` or ``node:interface``. Addresses are allocated unless given.
 
         The nodes may be added later. An address is given for each end, with prefix length; None for one at a switch.
-        ``impaired_at`` is where the impairments stand, if not at ``path``.
+        ``impaired_at`` is where the impairments stand, if not at ``path``. A link that is not ``routed`` is not there
+        for computed routes: only routes that are given lead over it and to its subnet.
         """
         ends = []
         for index, endpoint in enumerate((a, b)):
@@ -117,9 +137,9 @@ class PlanBuilder:
                 self.core()
             ends.append(EndDraft(name, interface, (*path, "endpoints", index)))
         there, back = forward or Impairment(), backward or Impairment()
-        self._links.append(LinkDraft((ends[0], ends[1]), path, there, back, mtu, addresses))
+        self._links.append(LinkDraft((ends[0], ends[1]), path, there, back, mtu, addresses, routed))
         for impairment in (there, back):
-            if impairment.loss_burst is not None and not _burst_is_possible(impairment):
+            if impairment.loss_burst is not None and not burst_is_possible(impairment):
                 message = (
                     f"losses in bursts of {impairment.loss_burst:g} packets do not fit a loss of {impairment.loss:.1%}"
                 )
@@ -156,6 +176,65 @@ class PlanBuilder:
         """Store what a subsystem needs at run time. It must be plain JSON; ValueError or TypeError if it is not."""
         self._sections[name] = json.loads(json.dumps(data, allow_nan=False))
 
+    def route(self, node: str, destination: str, via: str, *, table: int = MAIN_TABLE) -> None:
+        """Give ``node`` a route (a prefix, or ``default``: all of IPv4) through its neighbour ``via``.
+
+        The next hop is the neighbour's address on the link that they share; ``neighbour:interface`` tells several
+        apart. In the main table it replaces a computed route to the same prefix. ValueError for what cannot be.
+        """
+        network = ip_network("0.0.0.0/0") if destination == "default" else ip_network(destination)
+        self._policy.route(node, network, via, table)
+
+    def rule(
+        self,
+        node: str,
+        *,
+        priority: int,
+        table: int,
+        source: str | None = None,
+        destination: str | None = None,
+        fwmark: int | None = None,
+        iif_from: str | None = None,
+        family: Literal[4, 6] | None = None,
+    ) -> None:
+        """Have ``node`` route by ``table`` what matches. ``iif_from``: what comes in from that neighbour.
+
+        The family is that of ``source`` or ``destination``, else IPv4 unless given. ValueError for what cannot be.
+        """
+        networks = [ip_network(text) for text in (source, destination) if text is not None]
+        versions = {network.version for network in networks} | ({family} if family else set())
+        if len(versions) > 1:
+            raise ValueError(f"rule of {node}: IPv4 and IPv6 in one")
+        rule = Rule(
+            family=6 if 6 in versions else 4,
+            priority=priority,
+            source=ip_network(source) if source else None,
+            destination=ip_network(destination) if destination else None,
+            fwmark=fwmark,
+            table=table,
+        )
+        self._policy.rule(node, rule, iif_from)
+
+    def loopback(self, node: str, address: str) -> None:
+        """Give ``node`` one more address on ``lo``. No computed route leads to it; several nodes may have the same."""
+        self._policy.of(node).loopback.append(loopback_interface(address))
+
+    def sysctl(self, node: str, key: str, value: str) -> None:
+        """Set ``key`` (``net/ipv4/...``) to ``value`` in the node's namespace."""
+        self._policy.of(node).sysctls[checked_sysctl(key)] = value
+
+    def nft(self, node: str, text: str) -> None:
+        """Load a ruleset in the node's namespace. Several of one node make one transaction, in this order."""
+        self._policy.of(node).nft.append(text)
+
+    def file(self, node: str, path: str, text: str) -> None:
+        """Put a text file into the node's folder; ``${dir}`` in it becomes that folder."""
+        self._policy.of(node).files.append(File(path=checked_path(path), text=text))
+
+    def service(self, node: str, service: Service) -> None:
+        """Give ``node`` one more program that runs from ``up`` on."""
+        self._policy.of(node).services.append(service)
+
     def node_names(self) -> list[str]:
         """Names so far, in order."""
         return list(self._nodes)
@@ -167,14 +246,30 @@ class PlanBuilder:
             self._report(Problem((), "there is no node", "add one under `nodes`", assumes="nodes"))
         elif len(links) == len(self._links):
             self.problems += disconnected(self._nodes, links)
-        pairs = assign_addresses(self._nodes, links, Allocator(self._pool()), self._report)
+        loopback = [address for _, address in self._policy.loopback_addresses()]
+        pairs = assign_addresses(self._nodes, links, Allocator(self._pool()), self._report, loopback)
         finished = [_finished(link, pair) for link, pair in zip(links, pairs, strict=True)]
-        graph = Layer3.of({name: draft.kind for name, draft in self._nodes.items()}, _attachments(finished))
-        computed, neighbours = compute_routes(graph), _neighbours(finished)
+        kinds = {name: draft.kind for name, draft in self._nodes.items()}
+        graph = open_to_all = Layer3.of(kinds, _attachments(finished))
+        if not all(link.routed for link in links):
+            routed = [link for link, draft in zip(finished, links, strict=True) if draft.routed]
+            open_to_all = Layer3.of(kinds, _attachments(routed))
+        computed, neighbours = compute_routes(open_to_all), _neighbours(finished)
+        # with a link missing by somebody's mistake a wish may not be grantable, which is no news
+        sound = not self.problems
+        given = self._policy.routes_of(finished) if sound else {}
+        rules = self._policy.rules_of(finished) if sound else {}
+        special = self._policy.nodes()
         nodes = []
         for name, draft in self._nodes.items():
-            routes = _merged(static_routes(draft, graph, self._report), computed.get(name, []))
-            update = {"routes": routes, "neighbours": tuple(neighbours.get(name, ()))}
+            fixed = [*static_routes(draft, graph, self._report), *given.get(name, ())]
+            update: dict[str, Any] = {
+                "routes": _merged(fixed, computed.get(name, [])),
+                "neighbours": tuple(neighbours.get(name, ())),
+            }
+            if name in special:
+                update |= self._policy.update(name, draft.node.services)
+                update["rules"] = tuple(rules.get(name, ()))
             nodes.append(draft.node.model_copy(update=update))
         return Plan(
             name=self._name,
@@ -232,35 +327,6 @@ class PlanBuilder:
             self.problem((*path, "memory"), "`memory` is less than the engine takes", "write at least 6MiB")
 
 
-def impairment_of(*specs: ImpairmentSpec | None) -> Impairment:
-    """The impairment of one direction: of each property the value of the last spec that sets it."""
-    names = {"delay": "delay_us", "jitter": "jitter_us", "rate": "rate_bps"}
-    values: dict[str, Any] = {}
-    for spec in specs:
-        for key in ImpairmentSpec.model_fields if spec is not None else ():
-            value = getattr(spec, key, None)
-            if value is not None:
-                values[names.get(key, key)] = value
-    return Impairment(**values)
-
-
-def _burst_is_possible(impairment: Impairment) -> bool:
-    """Whether a Gilbert model has that loss and mean burst: at least one packet passes between two bursts."""
-    loss, burst = impairment.loss, impairment.loss_burst or 1.0
-    return loss == 1 or 0 < loss <= burst / (1 + burst)
-
-
-def jitter_place(spec: AttachmentSpec | LinkSpec | None, path: Path) -> Path:
-    """The mapping that sets the jitter of a link: ``spec`` at ``path``, one of its directions, or the defaults."""
-    if spec is not None:
-        for key, part in (("forward", spec.forward), ("backward", spec.backward)):
-            if part is not None and part.jitter is not None:
-                return (*path, key)
-        if spec.jitter is not None or spec.delay is not None:
-            return path
-    return ("defaults", "link")
-
-
 def _finished(link: LinkDraft, pair: Pair) -> Link:
     ends = [
         End(
@@ -298,5 +364,5 @@ def _neighbours(links: Sequence[Link]) -> dict[str, list[Neighbour]]:
 
 def _merged(static: Sequence[Route], computed: Sequence[Route]) -> tuple[Route, ...]:
     """Static routes, and the computed ones to other destinations."""
-    fixed = {route.destination for route in static}
+    fixed = {route.destination for route in static if is_main(route)}
     return (*static, *(route for route in computed if route.destination not in fixed))

@@ -61,6 +61,8 @@ class LinkDraft:
     mtu: int
     addresses: tuple[str | None, str | None] | None = None
     """As written."""
+    routed: bool = True
+    """Whether computed routes may lead over it."""
     nodes: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:

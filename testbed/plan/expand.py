@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from testbed.errors import Problem
 from testbed.model.topology import Topology
-from testbed.plan.builder import PlanBuilder, impairment_of, jitter_place
+from testbed.plan.builder import PlanBuilder
+from testbed.plan.impairments import impairment_of, jitter_place
 from testbed.plan.types import Plan, Service
 from testbed.subsystem import subsystems
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from testbed.model.quantities import format_duration_us, format_fraction, format_rate_bps, format_size_bytes
-from testbed.plan.types import End, Impairment, Link, Node, Plan
+from testbed.plan.types import MAIN_TABLE, End, Impairment, Link, Node, Plan, Rule
 
 MOST_ADDRESSES = 4
 """Of one node in the list of nodes; the list of links has all of them."""
@@ -40,8 +40,14 @@ def plan_text(plan: Plan, *, routes: bool = False) -> str:
     if services:
         rows = [(node.name, item.name, " ".join(item.argv), "root" if item.root else "") for node, item in services]
         parts += ["", *_table(("node", "service", "command", "user"), rows)]
+    rules = [(node.name, *rule_cells(plan, node, rule)) for node in plan.nodes for rule in node.rules]
+    if rules:
+        parts += ["", *_table(("node", "rule", "packets", "table"), rules)]
+    extras = list(_extra_rows(plan))
+    if extras:
+        parts += ["", *_table(("node", "further", "what"), extras)]
     if routes:
-        parts += ["", *_table(("node", "destination", "via", "interface"), list(_route_rows(plan)))]
+        parts += ["", *_table(("node", "destination", "via", "interface", "table"), list(_route_rows(plan)))]
     return "\n".join(parts)
 
 
@@ -85,6 +91,7 @@ def limits_text(node: Node) -> str:
 
 def _node_row(plan: Plan, node: Node) -> tuple[str, ...]:
     addresses = [str(address.ip) for link in plan.links_of(node.name) for address in link.end(node.name).addresses]
+    addresses += [f"{address.ip} (lo)" for address in node.loopback]
     shown = " ".join(addresses[:MOST_ADDRESSES])
     if len(addresses) > MOST_ADDRESSES:
         shown += f" and {len(addresses) - MOST_ADDRESSES} more"
@@ -106,7 +113,28 @@ def _route_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
         readable = {link.end(node.name).ifname: link.end(node.name).interface for link in plan.links_of(node.name)}
         for route in node.routes:
             destination = "default" if route.destination.prefixlen == 0 else str(route.destination)
-            yield node.name, destination, str(route.via), readable[route.ifname]
+            table = "" if route.table == MAIN_TABLE else str(route.table)
+            yield node.name, destination, str(route.via), readable[route.ifname], table
+
+
+def rule_cells(plan: Plan, node: Node, rule: Rule) -> tuple[str, str, str]:
+    """Priority, the packets that a rule is about, and the table that routes them."""
+    readable = {link.end(node.name).ifname: link.end(node.name).interface for link in plan.links_of(node.name)}
+    parts = [f"from {rule.source}" if rule.source else "", f"to {rule.destination}" if rule.destination else ""]
+    parts.append(f"in by {readable.get(rule.iif, rule.iif)}" if rule.iif else "")
+    parts.append(f"marked {rule.fwmark:#x}" if rule.fwmark is not None else "")
+    return str(rule.priority), " ".join(part for part in parts if part) or "all", str(rule.table)
+
+
+def _extra_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
+    """Kernel settings, rulesets and files, each in a line; all of a ruleset or file is in the JSON."""
+    for node in plan.nodes:
+        for key, value in node.sysctls.items():
+            yield node.name, "sysctl", f"{key} = {value}"
+        if node.nft:
+            yield node.name, "nft", f"ruleset of {counted(len(node.nft.splitlines()), 'line')}"
+        for file in node.files:
+            yield node.name, "file", f"{file.path}, {counted(len(file.text.splitlines()), 'line')}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

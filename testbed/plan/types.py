@@ -89,12 +89,41 @@ class Link(Frozen):
         return self.b if self.end(node) is self.a else self.a
 
 
+MAIN_TABLE = 254
+"""The kernel's own number of the routing table that is asked when no rule says otherwise."""
+
+
 class Route(Frozen):
-    """A unicast route in the main table of a node."""
+    """A unicast route of a node."""
 
     destination: Network
     via: Address
     ifname: str
+    table: int = MAIN_TABLE
+
+
+class Rule(Frozen):
+    """A policy routing rule (ip-rule(8)): packets that match everything that is set are routed by ``table``."""
+
+    family: Literal[4, 6] = 4
+    priority: int
+    """Rules are asked in this order; the main table's own rule has 32766."""
+    iif: str | None = None
+    """Kernel name of the interface that the packet came in by."""
+    source: Network | None = None
+    destination: Network | None = None
+    fwmark: int | None = None
+    """The packet's mark, all 32 bits of it."""
+    table: int
+
+
+class File(Frozen):
+    """A text file that is in the node's own folder before its services start."""
+
+    path: str
+    """Relative to the folder, without ``..``."""
+    text: str
+    """``${dir}`` is the node's folder."""
 
 
 class Neighbour(Frozen):
@@ -132,6 +161,14 @@ class Node(Frozen):
     routes: tuple[Route, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     services: tuple[Service, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    loopback: tuple[Interface, ...] = ()
+    """Addresses on ``lo`` besides the usual ones, such as one that several servers share."""
+    sysctls: dict[str, str] = {}
+    """Kernel settings of the namespace, as ``net/ipv4/...``."""
+    nft: str = ""
+    """An nftables ruleset, loaded in one transaction. Its tables are the node's own: loading it again replaces them."""
+    files: tuple[File, ...] = ()
 
 
 class Plan(Frozen):

@@ -198,6 +198,11 @@ def _draw_boxes(axes: Axes, plan: Plan, places: dict[str, Place], colours: dict[
             place.x, place.y, label, fontsize=9, weight="bold", color="white", ha="center", va="center_baseline",
             zorder=6, parse_math=False,
         )  # fmt: skip
+        if node.loopback:
+            axes.text(
+                place.x, place.y - _HALF_HEIGHT - 0.04, _loopback_text(node), fontsize=6, color=FAINT, ha="center",
+                va="top", zorder=6, parse_math=False,
+            )  # fmt: skip
         if node.runtime == "container":  # a second outline
             corner = (place.x - half - 0.045, place.y - _HALF_HEIGHT - 0.045)
             axes.add_patch(
@@ -260,4 +265,11 @@ def _dot_label(plan: Plan, node: Node) -> str:
     traffic = impairment_text(links[0].forward)
     if traffic != impairment_text(links[0].backward):
         traffic = f"{traffic or 'as it comes'} / {impairment_text(links[0].backward) or 'as it comes'}"
-    return "  ".join(part for part in (node.name, *addresses, traffic) if part)
+    return "  ".join(part for part in (node.name, *addresses, _loopback_text(node), traffic) if part)
+
+
+def _loopback_text(node: Node) -> str:
+    """The further addresses on ``lo``; of many, their number."""
+    if len(node.loopback) > 2:
+        return f"{len(node.loopback)} addresses on lo"
+    return " ".join(f"lo {address.ip}" for address in node.loopback)

@@ -19,7 +19,7 @@ from testbed.faults.chaos.echo import Pair, reached
 from testbed.faults.faults import Faults
 from testbed.faults.tools import programs
 from testbed.lab import links, ownership
-from testbed.net import readback
+from testbed.net import readback, requests
 from testbed.net.netlink import Netlink
 from testbed.net.wire.state import STATE
 
@@ -164,7 +164,11 @@ def _node(lab: Lab, node: str) -> frozenset[str]:
         return [
             *(f"interface {one.ifname} {one.mac} mtu {one.mtu} {_state(one.up)}" for one in devices.values()),
             *(f"address {address} of {names.get(index)}" for index, address in readback.addresses(netlink)),
-            *(f"route {to} via {via} of {names.get(index)}" for to, via, index in readback.routes(netlink)),
+            *(
+                f"route {to} via {via} of {names.get(index)} in table {table}"
+                for to, via, index, table in readback.routes(netlink)
+            ),
+            *(requests.rule_text(rule) for rule in readback.rules(netlink)),
             *(
                 f"neighbour {address} {mac} of {names.get(index)}"
                 for index, address, mac in readback.permanent_neighbours(netlink)
