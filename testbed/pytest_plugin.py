@@ -133,6 +133,7 @@ def find_topology(named: str, scenario: Path) -> Path:
 def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path]) -> Iterator[Lab]:
     """The lab of the module's topology, up; down again after the module's last test."""
     from testbed.lab.events import Follower
+    from testbed.lab.revival import Keeper
     from testbed.lab.up import up
     from testbed.measure.carried import record_carried
 
@@ -161,7 +162,8 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
     except BaseException:
         started.down()
         raise
-    yield started
+    with Keeper(started.folder):
+        yield started
     if recorder:
         others.stop()
         recorder.stop()  # its samplers read the lab's namespaces

@@ -15,6 +15,7 @@ from testbed.faults.faults import own_faults
 from testbed.faults.journal import Entry
 from testbed.faults.timeline import Condition, Planned, parse, schedule, timeline_text
 from testbed.lab.events import Tail
+from testbed.lab.revival import Keeper
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -112,9 +113,10 @@ class Timeline:
         run = _Run(self, time.monotonic())
         self._lab.event("timeline", phase="start", faults=len(self.planned))
         try:
-            run.everything()
-            self._idle.set()
-            self._stopping.wait()
+            with Keeper(self._lab.folder):
+                run.everything()
+                self._idle.set()
+                self._stopping.wait()
         except BaseException as error:
             self._failure = error
         finally:

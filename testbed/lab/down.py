@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from testbed.errors import TestbedError
-from testbed.lab import cgroups, ownership
+from testbed.lab import cgroups, ownership, revival
 from testbed.lab.state import Folder, Record, all_labs, is_locked, lab_id, locked
 from testbed.runtime import runtimes
 
@@ -63,12 +63,14 @@ def _may_have_containers(folder: Folder) -> bool:
 def reap() -> list[str]:
     """Take down labs whose owner died, whose start was interrupted, or that another boot left; returns their names.
 
-    In labs that stay, heal the faults that whoever injected them has left behind.
+    In labs that stay, start the wire again if it was killed, and heal the faults that whoever injected them has left
+    behind.
     """
     reaped = []
     for folder in all_labs():
         record = folder.read()
         if record and record.alive():
+            revival.revive(folder)
             _heal_abandoned(folder, record.name)
             continue
         if is_locked(folder.id):

@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.errors import ApplyError, TestbedError
+from testbed.lab import revival
 from testbed.lab.state import write_atomically
 from testbed.net import build, impair, namespace, netem, readback, requests
 from testbed.net.impair import EngineName
 from testbed.net.netlink import Netlink, Request
 from testbed.net.wire import engine as wire
-from testbed.net.wire.control import Wire
 from testbed.net.wire.settings import settings_of
 from testbed.net.wire.state import STATE, load
 from testbed.plan.types import End, Impairment, Link, Plan
@@ -182,7 +182,7 @@ def change(lab: Lab, link: Link, forward: Impairment | None = None, backward: Im
     else:
         if wired:
             both = settings_of(wanted[0]), settings_of(wanted[1])
-            with Wire(lab.folder) as connection:
+            with revival.wire(lab.folder) as connection:
                 connection.change(link.name, forward=both[0].plain(), backward=both[1].plain())
         for end, old, new in ((link.a, before[0], wanted[0]), (link.b, before[1], wanted[1])):
             if old.rate_bps != new.rate_bps or (old != new and not wired):
@@ -201,7 +201,7 @@ def verify(lab: Lab, link: Link) -> None:
         held = in_node(lab, end.node, partial(netem.read_one, index=index))
         impair.verify_egress(where, held, end, outgoing, link.mtu, None if wired else lab.record.impair)
     if wired:
-        with Wire(lab.folder) as connection:
+        with revival.wire(lab.folder) as connection:
             state = connection.links()[link.name]
         for direction, carried, outgoing in (("there", state.forward, now[0]), ("back", state.backward, now[1])):
             if carried != settings_of(outgoing):
@@ -223,7 +223,7 @@ def rewire(lab: Lab, node: str, pid: int) -> None:
         if impair.is_wired(link, engine):
             _carry(lab, link)
         elif link.name in before:
-            with Wire(lab.folder) as connection:
+            with revival.wire(lab.folder) as connection:
                 connection.remove(link.name)
 
 
@@ -255,7 +255,7 @@ def _exchange(lab: Lab, link: Link, engine: EngineName | None) -> float:
 
 
 def _carry(lab: Lab, link: Link) -> None:
-    with Wire(lab.folder) as connection:
+    with revival.wire(lab.folder) as connection:
         connection.add(wire.wire_link(link, lab.namespace, lab.plan.seed))
 
 

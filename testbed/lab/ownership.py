@@ -73,25 +73,26 @@ def ancestry(pid: int) -> set[int]:
 def end_processes(lab: str, timeout: float = 10) -> None:
     """End every process of a lab at once and wait until all are gone.
 
-    Looks again until none is left, since a process may have started another one meanwhile.
-    WaitTimeout names what did not go.
+    They are stopped before the first is killed: some watch over others and would start them again. Looks again until
+    none is left, since a process may have started another one meanwhile. WaitTimeout names what did not go.
     """
     deadline = time.monotonic() + timeout
     while victims := processes(lab):
-        for pid, started in victims.items():
-            _kill(pid, started)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid, started in victims.items():
+                _signal(pid, started, number)
         _await(victims, deadline, timeout)
         _bury(victims)
 
 
-def _kill(pid: int, started: int) -> None:
+def _signal(pid: int, started: int, number: signal.Signals) -> None:
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
         if start_time(pid) == started:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            signal.pidfd_send_signal(descriptor, number)
     except ProcessLookupError:
         pass
     finally:

@@ -10,7 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.net.wire.control import Traffic, Wire
+from testbed.errors import TestbedError
+from testbed.lab import revival
+from testbed.net.wire.control import Traffic
 from testbed.net.wire.state import STATE
 
 if TYPE_CHECKING:
@@ -30,10 +32,14 @@ def record_carried(folder: Path, run: Run) -> None:
     """
     if not (folder / STATE).exists():
         return
-    with Wire(folder) as wire:
-        if not wire.status().real_time:
-            run.event("wire-not-in-real-time")
-        statistics = wire.statistics()
+    try:
+        with revival.wire(folder) as wire:
+            if not wire.status().real_time:
+                run.event("wire-not-in-real-time")
+            statistics = wire.statistics()
+    except TestbedError as error:
+        run.invalid(f"what the links have carried is not known: {error}")
+        return
     for link, directions in statistics.items():
         for direction, traffic in directions.items():
             late = traffic.lateness_us(0.99)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from testbed.errors import PreflightError, TestbedError
-from testbed.lab import links, ownership, snapshot
+from testbed.errors import PreflightError, TestbedError, WaitTimeout
+from testbed.lab import links, ownership, revival, snapshot
+from testbed.lab.down import reap
+from testbed.lab.events import Follower
 from testbed.lab.lab import Lab
 from testbed.lab.state import lab_id
 from testbed.lab.up import attach, up
 from testbed.net import impair
+from testbed.net.wire import engine as wire_engine
 from testbed.net.wire.control import Wire
 from testbed.plan.types import Impairment, Plan, Service
 
@@ -135,6 +140,50 @@ def test_wire_is_restarted_with_live_values(state: Path, make_plan: MakePlan) ->
     assert 60 <= round_trip_ms(lab, "a", "b") < 75
     events = (lab.folder / "events.jsonl").read_text()
     assert "wire" in events
+
+
+@pytest.mark.skipif("wire" not in ENGINES, reason="needs TUN")
+def test_wire_that_was_killed_whole(state: Path, make_plan: MakePlan) -> None:
+    """With all of the wire killed, the links are closed until somebody looks after the lab: whoever has it in use, who
+    changes a link, or the next command. Death and revival are events for whoever listens."""
+    lab = up(star(make_plan, delay="10ms"), impair="wire")
+    link = links.find(lab, "a", "core")
+    heard: list[str] = []
+    follower = Follower(lab.folder, lambda t, kind, node, detail: heard.append(kind))
+
+    def kill() -> None:
+        with revival.wire(lab.folder) as wire:
+            status = wire.status()
+        os.kill(status.guard, signal.SIGSTOP)  # lest it is faster than we are
+        os.kill(status.supervisor, signal.SIGKILL)
+        os.kill(status.guard, signal.SIGKILL)
+        await_true("the end of the wire", lambda: not wire_engine.is_watched(lab.folder))
+
+    kill()
+    assert links.impairment(lab, link)[0].delay_us == 10_000
+    links.change(lab, link, Impairment(delay_us=30_000), Impairment(delay_us=30_000))
+    assert 60 <= round_trip_ms(lab, "a", "b") < 75
+    kill()
+    reap()
+    assert 60 <= round_trip_ms(lab, "a", "b") < 75
+    with revival.Keeper(lab.folder):
+        kill()
+        await_true("the wire", lambda: wire_engine.is_watched(lab.folder))
+        revival.wire(lab.folder).close()  # waits until it answers
+        assert 60 <= round_trip_ms(lab, "a", "b") < 75
+        lab.down()
+    follower.stop()
+    assert ownership.processes(lab.id) == {}
+    assert [kind for kind in heard if kind in ("wire-died", "wire-restarted")] == ["wire-died", "wire-restarted"] * 3
+
+
+def await_true(what: str, condition: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > deadline:
+            raise WaitTimeout(what, 20, "it did not come")
+        time.sleep(0.01)
 
 
 @pytest.mark.engine

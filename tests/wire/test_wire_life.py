@@ -167,29 +167,95 @@ def test_namespace_that_is_gone(make_world: MakeWorld) -> None:
     assert events(world, "wire-link-closed")[0]["link"] == world.plan.links[0].name
 
 
-def test_killed_supervisor_takes_the_core_along(make_world: MakeWorld) -> None:
-    """Without its supervisor a core ends, the links are closed, and clients are told. A new start revives them with
-    the values that they had."""
+def test_killed_supervisor_is_replaced(make_world: MakeWorld) -> None:
+    """kill -9 of the supervisor takes the core along, and the guard brings both back: with live settings, addresses,
+    routes and counters as they were, and the frames that were lost in flight are told."""
     world = make_world(pair(delay="1ms"))
+    name = link_name(world)
+    kept = {node: addresses_and_routes(world, node) for node in "ab"}
+    with world.wire() as wire, Stream(world) as stream:
+        wire.change(name, forward={"delay_us": 300_000})
+        wait_for("the state on disk", lambda: "300000" in (world.folder / "wire.json").read_text())
+        before = wire.status()
+        stream.send(range(50))
+        wait_for("the frames", lambda: wire.statistics()[name]["forward"].counters.frames >= 50)
+        os.kill(before.supervisor, signal.SIGKILL)
+        wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+    with engine.connect(world.folder) as wire:
+        after = wire.status()
+        assert after.guard == before.guard
+        assert after.supervisor != before.supervisor
+        assert after.pid not in (before.pid, None)
+        assert start_time(before.pid or 0) is None
+        assert wire.links()[name].forward.delay_us == 300_000
+        assert wire.statistics()[name]["forward"].counters.frames >= 50
+        wire.change(name, forward={"delay_us": 20_000})
+    wait_for("the link", lambda: reaches(world))
+    assert round_trips(world, 5)[0] >= 21 - 0.2
+    assert {node: addresses_and_routes(world, node) for node in "ab"} == kept
+    (died,), (restarted,) = events(world, "wire-died"), events(world, "wire-restarted")
+    assert died["pid"] == before.supervisor
+    assert died["how"] == "its supervisor was ended by SIGKILL"
+    assert restarted["pid"] == after.pid
+    assert restarted["frames_lost"] > 0
+    assert restarted["seconds"] >= 0
+
+
+def test_killed_guard_is_replaced(make_world: MakeWorld) -> None:
+    """kill -9 of the guard disturbs no frame; the supervisor starts another one, which does what the first did."""
+    world = make_world(pair(delay="1ms"))
+    with world.wire() as wire, Stream(world) as stream:
+        before = wire.status()
+        os.kill(before.guard, signal.SIGKILL)
+        stream.send(range(200), pause=0.001)
+        wait_for("another guard", lambda: bool(events(world, "wire-guard-restarted")))
+        assert [arrival.number for arrival in stream.receive(200)] == list(range(200))
+        after = wire.status()
+    assert after.guard not in (before.guard, 0)
+    assert (after.supervisor, after.pid) == (before.supervisor, before.pid)
+    assert not events(world, "wire-died")
+    assert events(world, "wire-guard-died")[0]["pid"] == before.guard
+    wait_for("its being at work", lambda: "guard" in Path(f"/proc/{after.guard}/cmdline").read_text())
+    os.kill(after.supervisor, signal.SIGKILL)
+    wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+    wait_for("the link", lambda: reaches(world))
+    with engine.connect(world.folder) as wire:
+        assert wire.status().guard == after.guard
+
+
+def test_all_of_it_is_killed(make_world: MakeWorld) -> None:
+    """With guard and supervisor both gone the links are closed, and clients are told. ``revive`` starts all again with
+    the values that they had; of a wire that is alive it leaves its hands."""
+    world = make_world(pair(delay="1ms"))
+    assert not engine.revive(world.folder)
     with world.wire() as wire:
         wire.change(link_name(world), forward={"delay_us": 20_000})
         wait_for("the state on disk", lambda: "20000" in (world.folder / "wire.json").read_text())
-    pid = core_pid(world)
-    os.kill(world.supervisor, signal.SIGKILL)
-    wait_for("the core's end", lambda: start_time(pid) is None)
+        status = wire.status()
+    assert status.pid
+    os.kill(status.guard, signal.SIGSTOP)
+    os.kill(status.supervisor, signal.SIGKILL)
+    os.kill(status.guard, signal.SIGKILL)
+    for pid in (status.guard, status.supervisor, status.pid):
+        wait_for("the end of all of it", lambda pid=pid: start_time(pid) is None)
     wait_for("the loss of the carrier", lambda: not has_carrier(world, "a"))
-    with pytest.raises(TestbedError, match=r"no answer.*\n.*supervisor was killed"):
-        world.wire()
-    world.supervisor = engine.revive(world.folder)
+    with pytest.raises(TestbedError, match=r"no answer.*\n.*it was killed"):
+        engine.connect(world.folder)
+    assert engine.revive(world.folder)
+    assert not engine.revive(world.folder)
     wait_for("the link", lambda: reaches(world))
     assert round_trips(world, 5)[0] >= 21 - 0.2
+    assert [event["how"] for event in events(world, "wire-died")] == ["guard and supervisor were gone"]
+    assert len(events(world, "wire-restarted")) == 1
 
 
 def test_everything_ends_with_the_lab(make_world: MakeWorld) -> None:
     """All its processes carry the lab's mark, so clean-up finds them; nothing restarts what it ends."""
     world = make_world(pair(delay="1ms"))
     found = ownership.processes(world.id)
-    assert {world.supervisor, core_pid(world)} <= set(found)
+    with world.wire() as wire:
+        status = wire.status()
+    assert {status.guard, status.supervisor, status.pid} == set(found)
     world.down()
     assert not ownership.processes(world.id)
     assert start_time(world.supervisor) is None

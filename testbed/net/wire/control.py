@@ -25,10 +25,11 @@ TIMEOUT = 10.0
 class Status:
     """How the wire of a lab is."""
 
+    guard: int
+    """Process id, as the next two."""
     supervisor: int
-    """Process id, as the next."""
     pid: int | None
-    """Of the core; None while there is none."""
+    """The core's; None while there is none."""
     core: str
     """``c`` or ``python``."""
     real_time: bool
@@ -177,4 +178,4 @@ def _traffic(data: dict[str, Any]) -> Traffic:
 def _remedy(error: OSError) -> str:
     if isinstance(error, PermissionError):
         return "run as root"
-    return "the lab has no wire, or its supervisor was killed: then its delayed links are closed; start it again"
+    return "the lab has no wire, or it was killed: then its delayed links are closed until the next testbed command"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.net.wire import native, protocol, state
+from testbed.net.wire.charge import Charge
 from testbed.net.wire.child import Child, CoreGone
 from testbed.net.wire.links import Carried, overflows
 from testbed.net.wire.protocol import DIRECTIONS, Counters, Kind, Message
@@ -32,11 +31,10 @@ MEMORY_SHARE = 0.25
 class Keeper:
     """The links of a lab, and the core that carries them. Used from one thread."""
 
-    def __init__(self, folder: Path, hang: float, command: Sequence[str], selector: selectors.BaseSelector) -> None:
-        """``hang``: seconds without an answer after which a core is replaced; ``command``: what a core is."""
-        self.folder = folder
-        self.state = state.load(folder)
-        self.numbers = {name: number for number, name in enumerate(self.state.links)}
+    def __init__(self, it: Charge, selector: selectors.BaseSelector) -> None:
+        self.folder = it.folder
+        self.state = state.load(it.folder)
+        self.numbers = self.state.numbers
         self.problems: dict[str, str] = {}
         """Links that are not carried, and why."""
         self.child: Child | None = None
@@ -45,12 +43,11 @@ class Keeper:
         """Whether settings on disk are old. Writing a file can take longer than a change of a link may, so ``serve``
         does it once the client has its answer. Which links there are is on disk at once."""
         self._carried: Carried | None = None
-        self._hang = hang
-        self._command = list(command)
+        self._hang = it.hang
+        self._command = list(it.command)
         self._selector = selector
         self._memory = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MEMORY_SHARE)
-        self._counters = os.memfd_create("wire-counters", os.MFD_CLOEXEC)
-        os.ftruncate(self._counters, protocol.TABLE)
+        self._counters = it.counters
         self._table = memoryview(mmap.mmap(self._counters, protocol.TABLE))
         self._died = self._next_start = 0.0
         self._failures = 0
@@ -67,12 +64,7 @@ class Keeper:
 
     def event(self, kind: str, **detail: Any) -> None:
         """Append to the lab's events, in the form of ``Lab.event``."""
-        line = json.dumps({"t": time.monotonic(), "wall": time.time(), "kind": kind, "node": "", **detail})
-        try:
-            with (self.folder / state.EVENTS).open("a") as file:
-                file.write(line + "\n")
-        except FileNotFoundError:
-            pass  # the lab is being taken down
+        state.append_event(self.folder, kind, **detail)
 
     def first_launch(self) -> None:
         """Start the core, or the one in Python where that fails. TestbedError if there is none then either, or if a
@@ -87,6 +79,12 @@ class Keeper:
             self.first_launch()
         for problem in self.problems.values():
             raise TestbedError(problem)
+
+    def launch_again(self, died: float) -> None:
+        """Start the core of a wire whose supervisor died at ``died`` and took its core along. What does not work now is
+        tried again, and a link that cannot be carried is closed."""
+        self._died = died
+        self._restart(frames_lost=self._forget_in_flight())
 
     def _launch(self) -> None:
         self.state.generation += 1
@@ -149,7 +147,7 @@ class Keeper:
         over = self._failures - FREE_RESTARTS
         return min(LONGEST_PAUSE, 0.1 * 2.0**over) if over > 0 else 0.0
 
-    def _restart(self) -> None:
+    def _restart(self, **detail: Any) -> None:
         if time.monotonic() < self._next_start:
             return
         try:
@@ -163,7 +161,7 @@ class Keeper:
                 self._command = list(native.PYTHON)
             return
         seconds = time.monotonic() - self._died
-        self.event("wire-restarted", pid=self.child.pid if self.child else 0, seconds=seconds)
+        self.event("wire-restarted", pid=self.child.pid if self.child else 0, seconds=seconds, **detail)
 
     def update(self, new: WireLink, work: Callable[[Carried, int], None]) -> None:
         """Replace a link's state, ``work`` being what that takes in the core. If the core is gone, its successor
@@ -183,14 +181,12 @@ class Keeper:
 
     def add(self, link: WireLink) -> None:
         """Carry one more link. ApplyError if its TAPs cannot be opened."""
-        used = set(self.numbers.values())
-        number = next((number for number in range(protocol.MOST_LINKS) if number not in used), None)
-        if number is None:
+        if len(self.numbers) >= protocol.MOST_LINKS:
             raise TestbedError(f"the wire carries at most {protocol.MOST_LINKS} links")
+        number = self.state.number(link.name)
         for index in range(2):
             protocol.write_counters(self._table, number, index, Counters(), [0] * protocol.LATENESS_BUCKETS)
         self.state.links[link.name] = link
-        self.numbers[link.name] = number
         if self._carried is not None:
             try:
                 failed = self._carried.add_all({number: link})

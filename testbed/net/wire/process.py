@@ -18,12 +18,12 @@ import socket
 import sys
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import replace
 
 from testbed.net.wire import protocol
 from testbed.net.wire.model import Direction
 from testbed.net.wire.protocol import Counters, Kind, Message
+from testbed.net.wire.realtime import Timer, in_real_time
 from testbed.net.wire.tap import LONGEST_FRAME, VNET_HEADER
 
 BATCH = 32
@@ -38,34 +38,10 @@ ROUNDS = 16
 in a row may come at once, so that a wire with little to do is never late for this."""
 OVERHEAD = 64
 """Bytes that a queued frame takes beside its own."""
-LEAST_NICE = -20
 
-_NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
-_ABSTIME = 1
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 _now = time.monotonic_ns
-
-
-class _Timer:
-    """A timerfd(2) with absolute times."""
-
-    def __init__(self) -> None:
-        self.fd: int = _libc.timerfd_create(time.CLOCK_MONOTONIC, _NONBLOCK | _CLOEXEC)
-        self._value = (ctypes.c_long * 4)()
-        self._settime = _libc.timerfd_settime
-        self._armed = 0
-
-    def arm(self, due: int) -> None:
-        if due != self._armed:
-            self._armed = due
-            self._value[2], self._value[3] = divmod(max(due, 1), 10**9)
-            self._settime(self.fd, _ABSTIME, self._value, None)
-
-    def over(self) -> None:
-        self._armed = 0
-        with suppress(BlockingIOError):
-            os.read(self.fd, 8)
 
 
 class _Flow:
@@ -103,7 +79,7 @@ class Core:
         self._queued_bytes = 0
         self._order = 0
         self._begun = deque([0] * ROUNDS, ROUNDS)
-        self._timer = _Timer()
+        self._timer = Timer()
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
         self._epoll.register(self._timer.fd, select.EPOLLIN)
@@ -274,17 +250,6 @@ class Core:
     def _flush(self, number: int, link: _Link) -> None:
         for flow in link.flows:
             protocol.write_counters(self._table, number, flow.number, flow.counters, flow.lateness)
-
-
-def in_real_time(priority: int) -> bool:
-    """Run the calling process before all others; False, and merely a better nice value, where that is not allowed."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
-    except OSError:
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, LEAST_NICE)
-        return False
-    return True
 
 
 def main(arguments: list[str]) -> None:

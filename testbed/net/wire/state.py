@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+import time
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from testbed.net.wire.settings import NONE, Settings
 
-SOCKET, STATE, LOG, EVENTS = "wire.sock", "wire.json", "wire.log", "events.jsonl"
+SOCKET, STATE, LOG, LOCK, EVENTS = "wire.sock", "wire.json", "wire.log", "wire.lock", "events.jsonl"
 """Names in the lab's folder."""
 
 
@@ -61,15 +62,29 @@ def link_of(data: dict[str, Any]) -> WireLink:
 
 @dataclass
 class State:
-    """All links by name, and how often the core has been started."""
+    """All links by name, and how often a core has been started."""
 
     lab: str
     links: dict[str, WireLink]
     generation: int = 0
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Under which number cores know and count each link."""
+
+    def __post_init__(self) -> None:
+        for name in self.links:
+            self.number(name)
+
+    def number(self, name: str) -> int:
+        """A link's number: the least that is free, if it has none yet."""
+        if name not in self.numbers:
+            used = set(self.numbers.values())
+            self.numbers[name] = next(number for number in range(len(used) + 1) if number not in used)
+        return self.numbers[name]
 
     def save(self, folder: Path) -> None:
         """Replace the file in one step. No fsync: the links live no longer than the machine."""
-        data = {"lab": self.lab, "generation": self.generation, "links": [asdict(link) for link in self.links.values()]}
+        links = [asdict(link) for link in self.links.values()]
+        data = {"lab": self.lab, "generation": self.generation, "links": links, "numbers": self.numbers}
         fresh = folder / f".{STATE}.{os.getpid()}"
         fresh.write_text(json.dumps(data))
         fresh.replace(folder / STATE)
@@ -79,4 +94,14 @@ def load(folder: Path) -> State:
     """What ``save`` wrote."""
     data = json.loads((folder / STATE).read_text())
     links = [link_of(item) for item in data["links"]]
-    return State(data["lab"], {link.name: link for link in links}, data["generation"])
+    return State(data["lab"], {link.name: link for link in links}, data["generation"], data["numbers"])
+
+
+def append_event(folder: Path, kind: str, **detail: Any) -> None:
+    """Append to the lab's events, in the form of ``Lab.event``."""
+    line = json.dumps({"t": time.monotonic(), "wall": time.time(), "kind": kind, "node": "", **detail})
+    try:
+        with (folder / EVENTS).open("a") as file:
+            file.write(line + "\n")
+    except FileNotFoundError:
+        pass  # the lab is being taken down

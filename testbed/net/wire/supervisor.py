@@ -1,31 +1,25 @@
-"""Watches over a lab's core and answers on the lab's wire socket.
-
-Run by ``engine.start`` as ``python -m testbed.net.wire.supervisor FOLDER READY HANG COMMAND...``: the lab's folder, a
-descriptor on which one line says that all is up or why not, seconds without an answer after which the core counts as
-hung, and the core's command.
-"""
+"""Watches over a lab's core and answers on the lab's wire socket; forked by the guard."""
 
 from __future__ import annotations
 
 import json
 import os
 import selectors
-import sys
+import subprocess
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
-from testbed.net import namespace
-from testbed.net.wire import state
+from testbed.net.wire import charge, state
+from testbed.net.wire.charge import NONE, Charge
 from testbed.net.wire.child import PRIORITY
 from testbed.net.wire.keeper import HEARTBEAT, Keeper
 from testbed.net.wire.links import Carried
-from testbed.net.wire.process import in_real_time
 from testbed.net.wire.protocol import DIRECTIONS
+from testbed.net.wire.realtime import in_real_time
 from testbed.net.wire.service import Service
 from testbed.net.wire.state import WireLink
 
@@ -33,8 +27,9 @@ from testbed.net.wire.state import WireLink
 class Supervisor:
     """What clients can ask. Requests, heartbeats and restarts come one after another, in one thread."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, guard: GuardWatch) -> None:
         self._keeper = keeper
+        self._guard = guard
 
     def answer(self, request: dict[str, Any]) -> Any:
         """Do what a client asks; TestbedError says what was wrong with it."""
@@ -67,6 +62,7 @@ class Supervisor:
         """The core and how it is."""
         keeper = self._keeper
         return {
+            "guard": self._guard.pid,
             "supervisor": os.getpid(),
             "pid": keeper.child.pid if keeper.child else None,
             "core": keeper.core,
@@ -146,32 +142,64 @@ def serve(keeper: Keeper, selector: selectors.BaseSelector) -> None:
             due = time.monotonic() + HEARTBEAT
 
 
-def main(arguments: list[str]) -> None:
-    """Become a process of its own, start the core, tell ``engine.start``, serve."""
-    folder, ready, hang, *command = arguments
-    if os.fork():
-        os._exit(0)  # whoever started us need not wait for us
-    namespace.unshare()  # an empty one: nothing here has an interface or a route of the host
+class GuardWatch:
+    """Sees to it that there is a guard."""
+
+    def __init__(self, it: Charge, pidfd: int, keeper: Keeper, selector: selectors.BaseSelector) -> None:
+        self.pid = os.getppid()
+        self._it = it
+        self._keeper = keeper
+        self._selector = selector
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watch(pidfd)
+
+    def _watch(self, pidfd: int) -> None:
+        self._pidfd = pidfd
+        self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._died())
+
+    def _died(self) -> None:
+        self._selector.unregister(self._pidfd)
+        os.close(self._pidfd)
+        if self._process:
+            self._process.wait()
+        if not self._it.folder.exists():
+            return  # the lab is being taken down
+        self._keeper.event("wire-guard-died", pid=self.pid)
+        try:
+            self._process = charge.replace_guard(self._it)
+            self.pid = self._process.pid
+            self._watch(os.pidfd_open(self.pid))
+        except OSError as error:
+            self._keeper.event("wire-guard-failed", reason=str(error))
+            return
+        self._keeper.event("wire-guard-restarted", pid=self.pid)
+
+
+def run(it: Charge, guard: int) -> None:
+    """Start the core, tell whoever waits for it, serve. ``guard``: a pidfd of the guard.
+
+    At the very first start a link that cannot be carried is an error; later it is closed, and the others are carried.
+    """
     in_real_time(PRIORITY + 1)  # idle nearly always, and able to end a core that takes a whole processor
     selector = selectors.DefaultSelector()
     try:
-        keeper = Keeper(Path(folder), float(hang), command, selector)
-        keeper.first_launch()
-        Service(keeper.folder / state.SOCKET, Supervisor(keeper).answer, selector)
+        keeper = Keeper(it, selector)
+        if it.died == NONE:
+            keeper.first_launch()
+        else:
+            keeper.launch_again(it.died)
+        watch = GuardWatch(it, guard, keeper, selector)
+        Service(it.folder / state.SOCKET, Supervisor(keeper, watch).answer, selector)
         word: dict[str, Any] = {"pid": os.getpid()}
     except (TestbedError, OSError) as error:
         word = {"error": str(error)}
-    os.write(int(ready), json.dumps(word).encode() + b"\n")
-    os.close(int(ready))
+    if it.ready != NONE:
+        os.write(it.ready, json.dumps(word).encode() + b"\n")
+        os.close(it.ready)
     if "error" in word:
         return
     try:
         serve(keeper, selector)
     except BaseException:
-        traceback.print_exc()
         keeper.event("wire-supervisor-failed", reason=traceback.format_exc(limit=-2))
         raise
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
