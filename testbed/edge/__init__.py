@@ -1,0 +1,1 @@
+"""A campus edge with many providers: redirection, and the designs it competes with."""

@@ -1,0 +1,37 @@
+"""Limits of an nginx on what one client may ask, and its log for the ban list. Pure text for the ``http`` block."""
+
+from __future__ import annotations
+
+from testbed.edge.filters.spec import SECOND, FilterSpec
+
+REFUSED = 429
+"""Too Many Requests (RFC 6585, 4)."""
+BAD = frozenset({400, 408, 413, 414, 421, REFUSED, 431, 444, 494})
+"""What answers count against a client. A client that hangs up in the middle of a request is logged with 400 or 408."""
+SOCKET = "ban.sock"
+"""In the node's folder: where the ban agent hears the log."""
+
+
+def limits(spec: FilterSpec) -> list[str]:
+    """Directives for requests a second, connections at once, and pauses in the middle of a request."""
+    seconds = spec.slow // SECOND
+    return [
+        f"limit_req_zone $binary_remote_addr zone=requests:2m rate={spec.requests}r/s;",
+        f"limit_req zone=requests burst={spec.requests} nodelay;",
+        f"limit_req_status {REFUSED};",
+        "limit_conn_zone $binary_remote_addr zone=held:2m;",
+        f"limit_conn held {spec.held};",
+        f"limit_conn_status {REFUSED};",
+        f"client_header_timeout {seconds}s;",
+        f"client_body_timeout {seconds}s;",
+        f"send_timeout {seconds}s;",
+        "reset_timedout_connection on;",
+    ]
+
+
+def ban_log(folder: str = "${dir}") -> list[str]:
+    """Directives that send each answer's client and status to the ban agent, as RFC 3164 datagrams."""
+    return [
+        "log_format ban '$remote_addr $status';",
+        f"access_log syslog:server=unix:{folder}/{SOCKET},nohostname,tag=redirector ban;",
+    ]
