@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,7 +47,7 @@ def in_thread(work: Callable[[], T]) -> T:
     """
     outcome: list[T] = []
     failure: list[BaseException] = []
-    over = threading.Event()  # Thread.join forgets a thread when Ctrl-C interrupts it (CPython before 3.13)
+    over = threading.Event()
 
     def run() -> None:
         try:
@@ -55,19 +57,29 @@ def in_thread(work: Callable[[], T]) -> T:
         finally:
             over.set()
 
-    thread = threading.Thread(target=run, name="namespace-worker")
-    thread.start()
-    interrupt: KeyboardInterrupt | None = None
-    while not over.is_set():
-        try:
-            over.wait()
-        except KeyboardInterrupt as pressed:
-            interrupt = pressed
-    if interrupt:
-        raise interrupt
+    with interrupts_held_back():
+        threading.Thread(target=run, name="namespace-worker").start()
+        over.wait()
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C during the block is handled after it. An exception can come between any two steps, so none may come."""
+    pressed = threading.Event()
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or handler is None:
+        yield  # nobody interrupts other threads; and one that is None could not be put back
+        return
+    signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if pressed.is_set():
+            signal.raise_signal(signal.SIGINT)
 
 
 def unshare() -> None:
