@@ -130,6 +130,12 @@ def _engine() -> Iterator[Check]:
         yield Check("Docker engine", "warn", error.what, error.remedy)
         return
     yield Check("Docker engine", "ok", f"{answering.version} (API {answering.api}) at {answering.socket}")
+    name = "containers and the engine"
+    if engine.is_outlived():
+        yield Check(name, "ok", "containers outlive a restart of the engine")
+    else:
+        remedy = 'do not restart it while labs are up, or put `"live-restore": true` into /etc/docker/daemon.json'
+        yield Check(name, "warn", "a restart of the engine ends the containers of every lab", remedy)
     state = images.state()
     if state == "present":
         yield Check("container image", "ok", images.DEFAULT_IMAGE)

@@ -93,6 +93,11 @@ def probe() -> Engine:
     return Engine(str(answer.get("Version", "unknown")), str(answer.get("ApiVersion", "unknown")), socket_path())
 
 
+def is_outlived() -> bool:
+    """Whether containers go on while the engine is restarted (its option ``--live-restore``). EngineError."""
+    return bool((get("/info", timeout=CALL_SECONDS) or {}).get("LiveRestoreEnabled"))
+
+
 def connect(*, timeout: float = CALL_SECONDS, connections: int = 10) -> DockerClient:
     """A client of the engine; ``timeout`` is for one call, in seconds. Raises EngineError."""
     import docker
