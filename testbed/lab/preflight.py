@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.errors import PreflightError
+from testbed.lab import kernel
 from testbed.lab.programs import find, lack
 from testbed.lab.state import state_root
 from testbed.plan.types import Plan
@@ -36,7 +37,9 @@ def preflight(plan: Plan) -> None:
         *_root(),
         *_programs(plan),
         *_commands(plan),
+        *_subsystems(plan),
         *_engine(plan),
+        *_syn_proxy(plan),
         *_disk(plan),
         *_files(),
     ]
@@ -82,6 +85,14 @@ def _commands(plan: Plan) -> Iterator[Lack]:
         yield f"there is no program {program!r}, which {owner} runs", "install it, or give its full path"
 
 
+def _subsystems(plan: Plan) -> Iterator[Lack]:
+    """What subsystems find out for themselves."""
+    for name in plan.sections:
+        lacks = getattr(subsystems().get(name), "lacks", None)
+        if lacks is not None:
+            yield from lacks(plan)
+
+
 def _engine(plan: Plan) -> Iterator[Lack]:
     containers = [node for node in plan.nodes if node.runtime == "container"]
     if not containers:
@@ -96,6 +107,13 @@ def _engine(plan: Plan) -> Iterator[Lack]:
                 yield images.missing_message(image)
     except engine.EngineError as error:
         yield f"{error.what} (nodes in containers: {names})", error.remedy
+
+
+def _syn_proxy(plan: Plan) -> Iterator[Lack]:
+    """nft would only say that it found no such file."""
+    nodes = [node.name for node in plan.nodes if "synproxy" in node.nft]
+    if nodes and (reason := kernel.ask().get("synproxy")):
+        yield f"this kernel has no SYN proxy ({reason}), which {', '.join(nodes[:5])} need", "leave out `syn_proxy`"
 
 
 def _disk(plan: Plan) -> Iterator[Lack]:
