@@ -81,7 +81,7 @@ start_directly() {
     fi
     mount_cgroups || explain_failure "could not mount the control groups, so no Docker engine can run here"
     remove_stale_pidfiles
-    LOG_FROM=$(($(wc -l <"$LOG" 2>/dev/null || echo 0) + 1)) # what came before is of no interest if this start fails
+    LOG_FROM=$(($(wc -l 2>/dev/null <"$LOG" || echo 0) + 1)) # what came before is of no interest if this start fails
     setsid nohup dockerd "${arguments[@]}" >>"$LOG" 2>&1 </dev/null 9>&- &
     DOCKERD=$!
 }
