@@ -1,0 +1,166 @@
+"""Two file servers or more behind a dispatcher, and clients; for the tests and benchmarks of moving connections."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import WaitTimeout
+from testbed.lab.lab import Lab
+from testbed.lab.up import up
+from testbed.model.topology import DefaultsSpec
+from testbed.plan.builder import PlanBuilder
+from testbed.plan.types import Impairment
+from testbed.pool import fileserver
+from testbed.pool.dataplane import Service, furnish
+from testbed.pool.dispatch import Dispatcher
+from testbed.runtime.base import Process
+
+ADDRESS, ADDRESS6 = "10.99.0.1", "fd99::1"
+DISPATCHER, CLIENT = "web", "client"
+
+
+class PoolWorld:
+    """Up once made; ``down`` or a ``with`` statement ends it. The first server serves."""
+
+    def __init__(
+        self,
+        *,
+        servers: int = 2,
+        link: Impairment | None = None,
+        client_link: Impairment | None = None,
+        containers: bool = False,
+        ipv6: bool = False,
+        files: dict[str, int] | None = None,
+        rate: int = 0,
+    ) -> None:
+        self.rate = rate
+        self.names = [f"web{number}" for number in range(1, servers + 1)]
+        self._own_state = tempfile.mkdtemp(prefix="tbpool-", dir="/var/tmp")
+        os.chmod(self._own_state, 0o711)  # noqa: S103 - unprivileged programs pass
+        self._state_before = os.environ.get("TESTBED_STATE")
+        os.environ["TESTBED_STATE"] = self._own_state
+        self.lab: Lab | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.services: dict[str, Process] = {}
+        try:
+            self._start(link, client_link, containers, ipv6, files or {"index.html": 1024, "big": 16 << 20})
+        except BaseException:
+            self.down()
+            raise
+
+    def _start(
+        self,
+        link: Impairment | None,
+        client_link: Impairment | None,
+        containers: bool,
+        ipv6: bool,
+        files: dict[str, int],
+    ) -> None:
+        build = PlanBuilder(f"pool-{os.getpid()}", 1, "", DefaultsSpec())
+        build.node(DISPATCHER, (), kind="router")
+        build.node(CLIENT, ())
+        for name in self.names:
+            build.node(name, (), runtime="container" if containers else "process")
+        for number, name in enumerate((CLIENT, *self.names), 1):
+            way = client_link if name == CLIENT else link
+            subnet = (f"fd98:{number}::1/64", f"fd98:{number}::2/64") if ipv6 else None
+            build.link(DISPATCHER, name, (), forward=way, backward=way, addresses=subnet)
+        self.address = ADDRESS6 if ipv6 else ADDRESS
+        service = Service(ip_address(self.address), (("tcp", 80),))
+        furnish(build, DISPATCHER, self.names, service)
+        for name in (CLIENT, *self.names):
+            for path, text in fileserver.files().items():
+                build.file(name, path, text)
+        plan = build.build()
+        assert not build.problems
+        self.lab = lab = up(plan, owner=os.getpid())
+        for name in self.names:
+            folder = lab.node_folder(name) / "www"
+            folder.mkdir()
+            for path, size in files.items():
+                (folder / path).write_bytes(random.Random(path).randbytes(size))
+        self.dispatcher = Dispatcher.of(lab, DISPATCHER, self.names, service)
+        for name in self.names:
+            self.serve(name)
+        self.dispatcher.assign(0, self.names[0])
+
+    def serve(self, name: str) -> None:
+        """Start the server of a node and wait until it can be reached."""
+        assert self.lab is not None
+        control = self.lab.node_folder(name) / fileserver.CONTROL
+        control.unlink(missing_ok=True)
+        listen = "[::]:80" if ":" in self.address else "0.0.0.0:80"
+        process = self.lab.spawn(name, fileserver.service(name, (listen,), rate=self.rate))
+        self.services[name] = process
+        deadline = time.monotonic() + 20
+        while not control.exists():
+            if not process.alive() or time.monotonic() > deadline:
+                raise WaitTimeout(f"{name} to listen", 20, process.log_tail())
+            time.sleep(0.01)
+
+    def client(self, *arguments: str, upload: int = 0) -> Clients:
+        """Clients that use the service; back when all are connected."""
+        assert self.lab is not None
+        words = ["python3", "-m", "web.client", self.address, *arguments]
+        if upload:
+            words += ["--upload", str(upload)]
+        return Clients(self.lab.command(CLIENT, words), self.lab.node_folder(CLIENT))
+
+    def uploaded(self, name: str) -> dict[str, str]:
+        """SHA-256 of the files that a server has been sent."""
+        assert self.lab is not None
+        folder = self.lab.node_folder(name) / "uploads"
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+    def __enter__(self) -> PoolWorld:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def down(self) -> None:
+        """Remove all of it."""
+        if self.dispatcher is not None:
+            self.dispatcher.close()
+        if self.lab is not None:
+            self.lab.down()
+        if self._state_before is None:
+            os.environ.pop("TESTBED_STATE", None)
+        else:
+            os.environ["TESTBED_STATE"] = self._state_before
+        shutil.rmtree(self._own_state, ignore_errors=True)
+
+
+class Clients:
+    """Clients under way; see ``testbed.pool.web.client``."""
+
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        self._process = subprocess.Popen(
+            command, cwd=folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"the clients ended: {self._process.communicate()[1]}")
+
+    def result(self, timeout: float = 60) -> dict[str, Any]:
+        """What became of them, once they are through."""
+        try:
+            out, said = self._process.communicate(timeout=timeout)
+        finally:
+            self._process.kill()
+            self._process.wait()
+        if self._process.returncode:
+            raise RuntimeError(f"the clients failed: {said}")
+        found: dict[str, Any] = json.loads(out)
+        return found

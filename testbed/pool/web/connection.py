@@ -1,0 +1,50 @@
+"""A client's connection, and where it is in its request."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+from typing import Any
+
+PHASES = ("read", "send", "upload", "store", "closing", "ending")
+"""A request's head is read, a response sent; a file received and stored; the end said, and waited for."""
+
+
+class Connection:
+    """A client's connection and where it is in its request."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.phase = "read"  # then "send", "upload", "store" and again "read"; at last "closing" and "ending"
+        self.inbuf = bytearray()
+        self.out = bytearray()
+        self.file = -1  # the file that is sent, and from where to where
+        self.path, self.etag = "", ""
+        self.offset = self.end = 0
+        self.upload = -1  # the file that is written, and how many bytes are to come
+        self.name = ""
+        self.left = 0
+        self.keep = True
+        self.eof = False
+        self.held = False
+        self.registered = 0
+
+    def state(self) -> dict[str, Any]:
+        """What another server must know to go on."""
+        plain = {key: getattr(self, key) for key in ("phase", "path", "etag", "offset", "end", "name", "left", "keep")}
+        buffers = {key: base64.b64encode(getattr(self, key)).decode() for key in ("inbuf", "out")}
+        return {**plain, **buffers, "eof": self.eof, "fds": 1 if self.upload < 0 else 2}
+
+    def close(self) -> None:
+        """Close all of it."""
+        self.sock.close()
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Close the files of the request."""
+        for fd in (self.file, self.upload):
+            if fd >= 0:
+                os.close(fd)
+        self.file = self.upload = -1
