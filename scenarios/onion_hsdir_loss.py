@@ -29,7 +29,14 @@ from testbed.tor.watch import light_traffic, record_hsdirs
 pytestmark = pytest.mark.testbed(
     topology="onion-failover.yaml",
     hold=["onions"],
-    parameters={"instances": "3", "publish": "simultaneous", "dead": "1,3,5", "fresh": "60", "parallel": "4"},
+    parameters={
+        "instances": "3",
+        "publish": "simultaneous",
+        "dead": "1,3,5",
+        "fresh": "60",
+        "parallel": "4",
+        "timeout": "60s",
+    },
 )
 
 
@@ -91,7 +98,8 @@ def _measured(onions: OnionServices, measure: Measure, service: str, what: str, 
         if what in ("none", "back"):
             record_hsdirs(onions, service, measure, step)
         moment(measure, step, what)
-        with FreshClients(onions.network, onion_target(onions, service)) as clients:
+        target, timeout = onion_target(onions, service), measure.seconds("timeout")
+        with FreshClients(onions.network, target, timeout=timeout) as clients:
             record = fresh_recorder(measure.run, step)
             clients.many(detail["fresh"], parallel=detail["parallel"], on_result=record, progress=measure.progress)
 

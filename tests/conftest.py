@@ -66,6 +66,12 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def kept_networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is kept of Tor networks that several modules bring up: the first one cold, all others warm."""
+    return tmp_path_factory.mktemp("warm")
+
+
+@pytest.fixture(scope="session")
 def make_plan() -> Callable[..., Plan]:
     """Plan of a topology given as keyword arguments, the way that YAML would say it."""
 

@@ -15,12 +15,12 @@ from testbed.scenario import run
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 
 SMALL = Path(__file__).parent / "small.yaml"
-DEMO = Path(__file__).resolve().parents[2] / "topologies" / "demo.yaml"
 
 
 @pytest.fixture
-def recorded(state: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
+def recorded(state: Path, kept_networks: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
     """Runs a scenario; the run that it recorded, which passed (valid or not: the machine may be busy)."""
+    (state / "warm").symlink_to(kept_networks)
 
     def start(name: str, topology: Path, **parameters: str) -> RunReader:
         outcome = run(name, topology=topology, runtime="process", parameters=parameters, runs=tmp_path / "runs")
@@ -47,7 +47,7 @@ def heads(found: RunReader) -> list[str]:
 
 def test_failover(recorded) -> None:  # type: ignore[no-untyped-def]
     """The instance that served most is ended; whom it had served logs why it takes long; the others serve on."""
-    found = recorded("onion_failover", SMALL, instances="3", signal="SIGKILL", seconds="10s", limit="8s", pause="200ms")
+    found = recorded("onion_failover", SMALL, instances="3", signal="SIGKILL", seconds="8s", limit="6s", pause="200ms")
     (step,) = found.steps()
     assert step.complete
     assert step.detail["n"] == 3
@@ -69,14 +69,14 @@ def test_failover(recorded) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_late_starter(recorded) -> None:  # type: ignore[no-untyped-def]
-    """On the demo's network: the late instance has every HSDir, dies, and a survivor that publishes has them then."""
+    """The late instance has every HSDir, dies, and a survivor that publishes has them then."""
     found = recorded(
         "onion_late_starter",
-        DEMO,
+        SMALL,
         instances="2",
-        seconds="6s",
-        republish="4s",
-        limit="10s",
+        seconds="5s",
+        republish="3s",
+        limit="5s",
         pause="300ms",
         every="700ms",
     )
@@ -85,12 +85,12 @@ def test_late_starter(recorded) -> None:  # type: ignore[no-untyped-def]
     assert list(moments) == ["ended", "republish", "published"]
     assert moments["ended"].node == "shop2"
     assert moments["republish"].node == moments["published"].node == "shop1"
-    assert moments["republish"].t - moments["ended"].t >= 4
+    assert moments["republish"].t - moments["ended"].t >= 3
     held = [(event.t, event.detail["instance"]) for event in found.events("hsdir")]
     assert {instance for t, instance in held if t < moments["republish"].t} == {"shop2"}
     assert {instance for t, instance in held if t > moments["published"].t} == {"shop1"}
     fresh = [event for event in found.events("fresh") if event.detail["outcome"] == "ok"]
-    assert {event.detail["instance"] for event in fresh if event.t < moments["ended"].t} == {"shop2"}
+    assert {event.detail["instance"] for event in fresh if event.t < moments["ended"].t} <= {"shop2"}
     assert {event.detail["instance"] for event in fresh if event.t > moments["ended"].t + 1} <= {"shop1"}
     assert not [event for event in fresh if moments["ended"].t + 1 < event.t < moments["republish"].t], "the hole"
     assert heads(found)[2:4] == ["republish", "hole"]
@@ -99,7 +99,7 @@ def test_late_starter(recorded) -> None:  # type: ignore[no-untyped-def]
 
 def test_takeover(recorded) -> None:  # type: ignore[no-untyped-def]
     """One serves and dies; two with its key take over; their revision counters are recorded."""
-    found = recorded("onion_takeover", SMALL, instances="2", seconds="6s", limit="10s", pause="300ms", every="700ms")
+    found = recorded("onion_takeover", SMALL, instances="2", seconds="5s", limit="5s", pause="300ms", every="700ms")
     (step,) = found.steps()
     assert step.detail["holder"] == "shop3"
     moments = {event.detail["what"]: event.t for event in found.events("moment")}
@@ -117,7 +117,7 @@ def test_takeover(recorded) -> None:  # type: ignore[no-untyped-def]
 
 def test_hsdir_loss(recorded) -> None:  # type: ignore[no-untyped-def]
     """Fresh clients with nobody dead, another relay dead, an HSDir dead, and that one back without descriptors."""
-    found = recorded("onion_hsdir_loss", SMALL, instances="2", dead="1", fresh="6")
+    found = recorded("onion_hsdir_loss", SMALL, instances="2", dead="1", fresh="6", timeout="15s")
     steps = {step.detail["what"]: step for step in found.steps()}
     assert list(steps) == ["none", "others", "hsdirs", "back"]
     ended, back = found.events("ended"), found.events("back")

