@@ -38,7 +38,8 @@ class ProgramNeed:
 class Subsystem(Protocol):
     """One section of a topology and everything that it means.
 
-    It may also have ``check_plan(spec, plan) -> Iterable[Problem]``: pure checks against the whole plan.
+    It may also have ``check_plan(spec, plan) -> Iterable[Problem]``: pure checks against the whole plan; and
+    ``lacks(plan) -> Iterable[tuple[str, str]]``: what this machine lacks for the plan beside programs, with the remedy.
 
     Importing a subsystem must be cheap and free of side effects: ``validate`` and ``plan`` import all of them,
     without root. What touches the machine is imported inside ``start`` and ``attach``.

@@ -1,12 +1,14 @@
-"""The handle of a private Tor network that is up."""
+"""The handle of a private Tor network that is up, whoever made it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.lab.lab import Lab
+from testbed.measure.fetch import Target
 from testbed.progress import Progress, Silent
 from testbed.tor.bringup import BringUp, Timing
 from testbed.tor.control import Control, ControlError
@@ -20,30 +22,20 @@ FORGET_TIMEOUT = 25.0
 _TICK = 0.1
 
 
-class TorNetwork:
+class Network:
     """``lab.subsystem("tor")``. Keeps no connection open; several may exist for one lab, in several processes."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
-        self.warm = False
-        """Whether this handle has brought the network up, and with what was kept of an earlier one."""
-        self.spec = TorSpec.model_validate(lab.plan.sections["tor"])
-        self.nodes: dict[str, TorNode] = {
-            node.name: make_node(lab, node.name) for node in lab.plan.nodes if node.subsystem == "tor"
-        }
+    warm = False
+    """Whether this handle has brought the network up with what was kept of an earlier one."""
 
-    @classmethod
-    def start(
-        cls, lab: Lab, progress: Progress | None = None, *, timing: Timing | None = None, vote_at: int | None = None
-    ) -> TorNetwork:
-        """Bring the network of a lab up, see ``bringup``; TestbedError says what did not work."""
-        network = cls(lab)
-        bringing = BringUp(
-            lab, network.spec, progress or Silent(), timing=timing, vote_at=vote_at, warm=lab.record.warm
-        )
-        bringing.run()
-        network.warm = bringing.warm
-        return network
+    def __init__(self, lab: Lab, nodes: Iterable[TorNode]) -> None:
+        self.lab = lab
+        self.spec = TorSpec.model_validate(lab.plan.sections["tor"])
+        self.nodes: dict[str, TorNode] = {node.name: node for node in nodes}
+
+    def targets(self) -> dict[str, Target]:
+        """Files that onion services which belong to the network serve, by the node; see also section ``onions``."""
+        return {}
 
     @property
     def authorities(self) -> list[str]:
@@ -126,3 +118,23 @@ class TorNetwork:
             return self.nodes[node].paths
         except KeyError:
             raise TestbedError(f"{node!r} is no node of the Tor network", where="tor") from None
+
+
+class TorNetwork(Network):
+    """The network that the testbed makes itself."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab, (make_node(lab, node.name) for node in lab.plan.nodes if node.subsystem == "tor"))
+
+    @classmethod
+    def start(
+        cls, lab: Lab, progress: Progress | None = None, *, timing: Timing | None = None, vote_at: int | None = None
+    ) -> TorNetwork:
+        """Bring the network of a lab up, see ``bringup``; TestbedError says what did not work."""
+        network = cls(lab)
+        bringing = BringUp(
+            lab, network.spec, progress or Silent(), timing=timing, vote_at=vote_at, warm=lab.record.warm
+        )
+        bringing.run()
+        network.warm = bringing.warm
+        return network

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, RootModel, StrictBool
+from pydantic import AfterValidator, Field, RootModel, StrictBool
 
 from testbed.model.quantities import Duration, Size
 from testbed.model.topology import AttachmentSpec, Count, Name, Spec
@@ -14,9 +15,22 @@ MAX_INSTANCES = 60
 """Most instances of one onion service: six HSDirs times ten instances a descriptor."""
 
 
+def _network_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9+_.-]*", value):
+        raise ValueError(f"{value!r} is no name of a network; write a name such as hs-v3")
+    return value
+
+
+NetworkName = Annotated[str, AfterValidator(_network_name)]
+
+
 class TorSpec(Spec):
     """A private Tor network. Every node hangs on one router, `core` unless `attach` names another."""
 
+    engine: Literal["testbed", "chutney"] = Field(
+        "testbed", description="Who makes the network: the testbed itself, or chutney, found by CHUTNEY_PATH."
+    )
+    network: NetworkName | None = Field(None, description="With `chutney`: the name of its network.")
     authorities: Annotated[Count, Field(ge=1, le=9, description="Directory authorities.")] = 1
     relays: Annotated[Count, Field(ge=0, le=500, description="Relays that are not exits.")] = 3
     exits: Annotated[Count, Field(ge=0, le=100, description="Exit relays.")] = 0

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import Problem
 from testbed.model.topology import Topology
 from testbed.plan.builder import PlanBuilder
+from testbed.plan.types import Plan
 from testbed.progress import Progress
 from testbed.subsystem import ProgramNeed
 from testbed.tor import strategies
+from testbed.tor.engine import Engine, engine_of
 from testbed.tor.spec import MAX_INSTANCES, OnionSpec, OnionsSpec, TorSpec
-from testbed.tor.timeperiod import MAX_INTERVAL, ROUNDS
-from testbed.tor.torrc import COUNT_PRIVATE, FIXED_OPTIONS, RATES, option_problem
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -25,19 +25,8 @@ TOR = ProgramNeed(
     least="0.4.8",
     remedy="add your distribution's backports or the Tor Project's own package repository, then `apt-get install tor`",
 )
+TOR_GENCERT = ProgramNeed("tor-gencert", "tor")
 NGINX = ProgramNeed("nginx", "nginx-light")
-
-
-def tor_nodes(spec: TorSpec) -> Iterator[tuple[str, str]]:
-    """(name, role) of every node of the network, in the order of the plan."""
-    for role, prefix, count in (
-        ("authority", "auth", spec.authorities),
-        ("relay", "relay", spec.relays),
-        ("exit", "exit", spec.exits),
-        ("client", "client", spec.clients),
-    ):
-        for number in range(1, count + 1):
-            yield f"{prefix}{number}", role
 
 
 def instance_names(service: str, spec: OnionSpec) -> list[str]:
@@ -45,18 +34,8 @@ def instance_names(service: str, spec: OnionSpec) -> list[str]:
     return [f"{service}{number}" for number in range(1, spec.instances + 1)]
 
 
-def _option_problems(option: str, values: tuple[str, ...]) -> Iterable[Problem]:
-    path = ("tor", "torrc", option)
-    if option.lower() in FIXED_OPTIONS:
-        yield Problem(path, f"{option} is set by the testbed itself", "remove it", at_key=True)
-    for value in values:
-        reason = option_problem(option, value)
-        if reason:
-            yield Problem(path, f"not a torrc option: {reason}", "write it as `Option: value`, on one line")
-
-
 class TorSubsystem:
-    """A private Tor network."""
+    """A private Tor network; who makes it, the key ``engine`` says."""
 
     name = "tor"
     after: tuple[str, ...] = ()
@@ -64,59 +43,29 @@ class TorSubsystem:
     spec = TorSpec
 
     def check(self, spec: TorSpec, topology: Topology) -> Iterable[Problem]:
-        """A network needs three relays besides clients before it can build a circuit."""
-        routers = spec.authorities + spec.relays + spec.exits
-        if routers < 4:
-            yield Problem(
-                ("tor",),
-                f"a network of {routers} relays (authorities, relays and exits together) cannot carry an onion service",
-                "set `relays` so that there are at least 4 in all",
-            )
-        if ":" in topology.defaults.pool:
-            yield Problem(
-                ("defaults", "pool"),
-                "a private Tor network needs IPv4: no tor relays without it",
-                "use an IPv4 prefix such as 10.0.0.0/8",
-            )
-        longest = ROUNDS // 2 * MAX_INTERVAL
-        if spec.lifetime > longest * 10**6:
-            yield Problem(
-                ("tor", "lifetime"),
-                "longer than half a time period of onion services can be made",
-                f"at most {longest // 3600}h, and less at most times of the day",
-            )
-        given = {option.lower(): values for option, values in spec.torrc_options.items()}
-        counted = given.get(COUNT_PRIVATE.lower()) == ("1",)
-        for option, values in spec.torrc_options.items():
-            yield from _option_problems(option, values)
-            if option.lower() in RATES and not counted:
-                yield Problem(
-                    ("tor", "torrc", option),
-                    f"{option} has no effect between the addresses of a lab",
-                    f"limit the link instead, as in `link: {{rate: 8mbit}}`, or add `{COUNT_PRIVATE}: '1'`; relays then"
-                    " weigh as much in the consensus as they have carried by the first vote",
-                    at_key=True,
-                )
+        """What the engine asks for."""
+        return engine_of(spec).check(spec, topology)
 
     def expand(self, spec: TorSpec, topology: Topology, build: PlanBuilder) -> None:
-        """One node an authority, relay, exit and client, each on its own link."""
-        router = spec.attach or build.core()
-        for name, role in tor_nodes(spec):
-            build.node(name, ("tor",), runtime="process", subsystem="tor", role=role)
-            build.attach(name, router, ("tor", "attach") if spec.attach else ("tor",), spec.link)
+        """The engine's nodes and links."""
+        engine_of(spec).expand(spec, build)
         build.section("tor", spec.model_dump(mode="json"))
 
-    def start(self, lab: Lab, progress: Progress) -> Any:
-        """Bring the network up; see ``bringup``."""
-        from testbed.tor.network import TorNetwork
+    def lacks(self, plan: Plan) -> Iterable[tuple[str, str]]:
+        """What this machine lacks for the engine."""
+        spec = TorSpec.model_validate(plan.sections["tor"])
+        return engine_of(spec).lacks(spec, plan)
 
-        return TorNetwork.start(lab, progress)
+    def start(self, lab: Lab, progress: Progress) -> Any:
+        """Bring the network up."""
+        return self._engine(lab).start(lab, progress)
 
     def attach(self, lab: Lab) -> Any:
         """The network of a lab that is up already."""
-        from testbed.tor.network import TorNetwork
+        return self._engine(lab).attach(lab)
 
-        return TorNetwork(lab)
+    def _engine(self, lab: Lab) -> Engine:
+        return engine_of(TorSpec.model_validate(lab.plan.sections["tor"]))
 
 
 class OnionsSubsystem:
@@ -131,9 +80,17 @@ class OnionsSubsystem:
         """Onion services need a Tor network and somebody who fetches."""
         if "tor" not in topology.sections:
             yield Problem(("onions",), "onion services need a Tor network", "add a section `tor`", at_key=True)
+        tor = topology.sections.get("tor")
+        if isinstance(tor, TorSpec) and not engine_of(tor).joinable:
+            yield Problem(
+                ("onions",),
+                f"a network of {tor.engine} has its own onion services",
+                "remove the section, or leave out `engine` in section `tor`",
+                at_key=True,
+            )
+            return
         if not spec.root:
             yield Problem(("onions",), "no onion service is named", "name one, such as `shop: {instances: 3}`")
-        tor = topology.sections.get("tor")
         hsdirs = tor.hsdirs if isinstance(tor, TorSpec) else MAX_INSTANCES
         for service, onion in spec.root.items():
             strategy = strategies.STRATEGIES[onion.publish]

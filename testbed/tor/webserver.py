@@ -22,9 +22,13 @@ LIMIT = 15.0
 SERVICE = Service(name="nginx", argv=("nginx", "-p", "${dir}", "-c", "${dir}/nginx.conf", "-e", "stderr"))
 
 
-def configuration(instance: str, paths: Paths) -> str:
-    """An nginx that serves ``/file`` and says by the header X-Instance who it is. One process, in the foreground."""
+def configuration(instance: str, paths: Paths, places: Sequence[str] = ()) -> str:
+    """An nginx that serves ``/file`` and says by the header X-Instance who it is. One process, in the foreground.
+
+    It listens at its unix socket and at ``places`` (address:port of the node).
+    """
     folder = paths.node
+    listen = "".join(f"        listen {place};\n" for place in (f"unix:{paths.web}", *places))
     temporary = "".join(
         f"    {kind}_temp_path {folder}/nginx-temp;\n" for kind in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi")
     )
@@ -40,7 +44,7 @@ def configuration(instance: str, paths: Paths) -> str:
         f"{temporary}"
         "    sendfile on;\n"
         "    server {\n"
-        f"        listen unix:{paths.web};\n"
+        f"{listen}"
         f"        root {folder}/www;\n"
         f"        add_header X-Instance {instance} always;\n"
         "    }\n"
@@ -48,10 +52,10 @@ def configuration(instance: str, paths: Paths) -> str:
     )
 
 
-def prepare(instance: str, paths: Paths, size: int, seed: int) -> None:
+def prepare(instance: str, paths: Paths, size: int, seed: int, places: Sequence[str] = ()) -> None:
     """Write an instance's nginx.conf and the file of ``size`` bytes that it serves."""
     paths.web.unlink(missing_ok=True)  # what an nginx that was killed leaves would keep the next one from listening
-    (paths.node / "nginx.conf").write_text(configuration(instance, paths))
+    (paths.node / "nginx.conf").write_text(configuration(instance, paths, places))
     served = paths.node / "www" / "file"
     for folder in (served.parent, paths.node / "nginx-temp"):
         folder.mkdir(exist_ok=True)
