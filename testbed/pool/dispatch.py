@@ -18,7 +18,8 @@ from testbed.pool.dataplane import RESET, Service, assignment, mark_of, owners
 from testbed.pool.fileserver import CONTROL
 from testbed.pool.migrate.capture import Capture
 from testbed.pool.migrate.carry import Failure, Hook, Outcome, Side, carry
-from testbed.pool.migrate.peer import Peer
+from testbed.pool.migrate.peer import Peer, PeerError
+from testbed.pool.migrate.tcp import abort
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -136,8 +137,9 @@ class Dispatcher:
         """Deal with the connections that ``old`` has, after new ones were assigned to ``new``.
 
         ``migrate`` moves them live; what cannot be moved goes on at ``old`` and is in the result. ``drain`` waits for
-        their end. Both take at most ``limit_s`` seconds. ``reset`` ends them at the next packet of either side: call
-        it too for what is left before a server goes away, so that its clients hear of it.
+        their end. Both take at most ``limit_s`` seconds. ``reset`` ends them: at once if the server still gives them
+        up, else at the next packet of either side. Call it too for what is left before a server goes away, so that
+        its clients hear of it.
         """
         self._mark(old), self._mark(new)
         start = time.perf_counter()
@@ -201,6 +203,15 @@ class Dispatcher:
         return len(left)
 
     def _reset(self, old: str) -> None:
+        server = self._servers[old]
+        try:
+            with closing(Peer(old, server.control, server.namespace)) as peer:
+                while given := peer.give():
+                    for item in given:
+                        abort(item.connection)
+                        item.close_files()
+        except PeerError:
+            pass  # then each client is told when it says something
         with self._reading:
             entries = [entry.tuple for entry in self._table.by_mark(self._mark(old))]
             self._table.set_marks(entries, RESET)

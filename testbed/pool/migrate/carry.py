@@ -16,7 +16,7 @@ from testbed.pool.migrate.packets import Injector, plain_address
 from testbed.pool.migrate.peer import Given, Peer, PeerError
 
 Hook = Callable[[str], None]
-"""Called before each step with its name; what it raises makes the step fail."""
+"""Called before each step with its name; what it raises makes the step fail (for tests)."""
 STEPS = ("check", "dump", "restore", "hold", "flip", "go", "run")
 
 
@@ -154,7 +154,7 @@ def carry(
     with closing(Injector()) as injector:
         unexpected = _prepare(batch, target, table)
         back = [item for item in items if item not in batch.ready]
-        batch.each("go", lambda item: _go(item, injector))
+        batch.each("thaw", lambda item: _go(item, injector))
         _deliver(batch, capture, injector)
         try:
             if batch.ready:

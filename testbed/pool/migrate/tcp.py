@@ -143,10 +143,25 @@ def revive(connection: socket.socket) -> None:
 def retire(connection: socket.socket) -> None:
     """End a frozen connection here without a word to the other side, also where others hold the same socket."""
     try:
-        if _libc.connect(connection.fileno(), struct.pack("=H14x", socket.AF_UNSPEC), 16):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        _disconnect(connection)
         connection.setsockopt(_TCP, TCP_REPAIR, kernel.REPAIR_OFF_SILENT)
+    finally:
+        connection.close()
+
+
+def _disconnect(connection: socket.socket) -> None:
+    """End a connection for everybody who holds the socket; the other side gets a reset, unless it is frozen."""
+    if _libc.connect(connection.fileno(), struct.pack("=H14x", socket.AF_UNSPEC), 16):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def abort(connection: socket.socket) -> None:
+    """End a connection with a reset to the other side."""
+    try:
+        _disconnect(connection)
+    except OSError:
+        pass  # it has ended already
     finally:
         connection.close()
 

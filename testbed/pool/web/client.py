@@ -37,9 +37,9 @@ class Client:
 
     def begin(self) -> None:
         """Prepare the next request."""
-        head = f"{'PUT' if self.body else 'GET'} {self.options.path} HTTP/1.1\r\nHost: pool\r\n"
+        what = f"PUT /{self.number}" if self.body else f"GET {self.options.path}"
+        head = f"{what} HTTP/1.1\r\nHost: pool\r\n"
         if self.body:
-            head = head.replace("PUT ", f"PUT /{self.number}", 1) if self.options.path == "/" else head
             head += f"Content-Length: {len(self.body)}\r\n"
         self.request = memoryview(head.encode() + b"\r\n" + self.body)
         self.answer = bytearray()
@@ -168,7 +168,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="how long requests are begun")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between requests of a connection")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for the last responses")
-    parser.add_argument("--upload", type=int, default=0, help="bytes to upload in each request, instead of downloads")
+    parser.add_argument("--upload", type=int, default=0, help="bytes to PUT in each request, instead of GET")
     print(json.dumps(run(parser.parse_args(arguments))), flush=True)
 
 
