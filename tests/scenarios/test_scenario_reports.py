@@ -253,3 +253,61 @@ def test_coverage_section(story: Story) -> None:
     assert table.rows[0][:6] == ("hybrid", "3", "5 / 1", "3.00", "5", "5.50")
     assert tables(section)[1].rows[0][1:3] == ("60 proposed, not run", "3 of 3")
     assert figures(story) >= {"coverage", "coverage-counts"}
+
+
+def test_split_section(story: Story) -> None:
+    """Fresh clients by way to publish: Jain's index over repeats, shares, and the load on introduction points."""
+    for way, served in (("naive", ["shop3"] * 6), ("distributor", ["shop1", "shop2", "shop3"] * 2)):
+        for repeat in (1, 2):
+            name = f"split-n3-{way}-r{repeat}"
+            start = 100.0 * repeat + 10 * len(way)
+            story.step(name, start, start + 9, experiment="split", n=3, nodes=NODES, publish=way, repeat=repeat)
+            story.tell("introductions", start, step=name, relays=9, most=0.25, points=9)
+            for place, instance in enumerate(served):
+                story.fresh(name, start + place, start + place + 0.5, instance)
+            story.fresh(name, start + 6, start + 8, outcome="socks-4")
+    (section,) = found(story)
+    table, shares = tables(section)
+    assert table.console
+    assert [row[:6] for row in table.rows] == [
+        ("naive", "3", "12 / 2", "0.33 [0.33, 0.33]", table.rows[0][4], "100/0/0"),
+        ("distributor", "3", "12 / 2", "1.00 [1.00, 1.00]", table.rows[1][4], "33/33/33"),
+    ]
+    assert [row[6:] for row in table.rows] == [
+        ("1/1", "9", "25 %", "highly uneven"),
+        ("3/3", "9", "25 %", "near even; failover works"),
+    ]
+    assert [row[2] for row in shares.rows[:3]] == ["0", "0", "6"]
+    assert "split" in figures(story)
+
+
+def test_loss_section(story: Story) -> None:
+    """What fresh clients meet after an instance's end; who is cut by the step's end counts as longer, not as failed."""
+    for way, first in (("yes", 0.3), ("no", 7.0)):
+        name, start = f"loss-{way}", 20.0 if way == "yes" else 60.0
+        detail = {"n": 3, "nodes": NODES, "publish": "distributor", "repeat": 1, "redistributed": way}
+        story.step(name, start, start + 20, experiment="loss", **detail)
+        story.tell("moment", start, "shop1", step=name, what="ended")
+        if way == "yes":
+            story.tell("distribution", start + 0.25, fetched=True, reason="instances or HSDirs changed")
+        for place in range(3):
+            story.fresh(name, start + place, start + place + first, "shop2")
+        story.fresh(name, start + 18, start + 20, outcome="unfinished")
+    (section,) = found(story)
+    (table,) = tables(section)
+    assert [row[2:5] for row in table.rows] == [("yes", "3 / 0", "0.300 s"), ("no", "3 / 0", "7.00 s")]
+    assert [row[6:] for row in table.rows] == [("0 of 4", "0.25 s"), ("3 of 4", "\u2013")]
+
+
+def test_only_copies_are_compared_with_those_of_the_paper(story: Story) -> None:
+    """What was published about same-key copies is said of no other way to publish."""
+    for place, way in enumerate(("naive", "hybrid")):
+        step, start = f"n2-{way}-r1", 10.0 + 20 * place
+        story.step(step, start, start + 9, instances=2, publish=way, repeat=1)
+        story.download(step, "client1", start, start + 1, "shop1")
+        story.download(step, "client1", start + 2, start + 3, "shop2")
+    made = {section.title: section for section in found(story)}
+    result, compared = tables(made["Result"])[0], tables(made["Published and measured"])[0]
+    assert [(row[0], row[-1]) for row in result.rows] == [("naive", "56/44"), ("hybrid", "")]
+    assert not [row for row in compared.rows if "hybrid" in row[0]]
+    figures(story)

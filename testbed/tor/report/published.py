@@ -34,12 +34,16 @@ PAPER = (
     Published(2, (0.56, 0.44), 360),
     Published(3, (0.50, 0.32, 0.18), 330),
 )
+SAME_KEY = ("naive", "simultaneous", "late")
+"""Ways in which instances publish as in that paper: copies that know nothing of each other."""
 WITH_TRAFFIC = {6: 4}
 """Number of instances to how many of them got any traffic."""
 
 
-def published_shares(n: int) -> str:
-    """The published shares in percent, in short; empty where there are none."""
+def published_shares(way: str, n: int) -> str:
+    """The published shares in percent, in short; empty where there are none, as of ways that the paper has not."""
+    if way not in SAME_KEY:
+        return ""
     for paper in PAPER:
         if paper.n == n:
             return "/".join(f"{100 * share:.0f}" for share in paper.shares)
@@ -49,7 +53,9 @@ def published_shares(n: int) -> str:
 def comparison(found: Sequence[Condition]) -> list[Block]:
     """The table "published | measured | spread" and what to know when reading it."""
     by_key = {(condition.publish, condition.n): condition for condition in found}
-    ways = list(dict.fromkeys(condition.publish for condition in found))
+    ways = [way for way in dict.fromkeys(condition.publish for condition in found) if way in SAME_KEY]
+    if not ways:
+        return []
     rows: list[tuple[str, str, str, str]] = []
     for way in ways:
         for paper in PAPER:
@@ -59,7 +65,7 @@ def comparison(found: Sequence[Condition]) -> list[Block]:
         rows += _speed_rows(way, found)
     rows.append(_publish_row(by_key))
     blocks: list[Block] = []
-    several = [condition for condition in found if condition.n > 1 and condition.amounts]
+    several = [condition for condition in found if condition.publish in ways and condition.n > 1 and condition.amounts]
     if several:
         caption = (
             "Shares of the data sent, from the largest to the smallest of each repeat, whichever instance that was: "
@@ -74,7 +80,7 @@ def comparison(found: Sequence[Condition]) -> list[Block]:
 
 def _share_rows(way: str, paper: Published, condition: Condition | None) -> list[tuple[str, str, str, str]]:
     labels = (f"{way}, N={paper.n}: shares, largest first", f"{way}, N={paper.n}: data on the largest")
-    theirs = (published_shares(paper.n).replace("/", " / ") + " %", f"about {paper.largest_mib:.0f} MiB")
+    theirs = (published_shares(way, paper.n).replace("/", " / ") + " %", f"about {paper.largest_mib:.0f} MiB")
     if condition is None or not condition.amounts:
         return [(label, figure, NOT_MEASURED, "") for label, figure in zip(labels, theirs, strict=True)]
     ranked = ranked_share_intervals(condition.amounts)

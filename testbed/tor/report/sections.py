@@ -62,7 +62,7 @@ def _result_table(found: Sequence[Condition]) -> Table:
                 estimate(condition.last_byte, seconds),
                 estimate(condition.fairness, index) if condition.n > 1 else NONE,
                 split,
-                published_shares(condition.n),
+                published_shares(condition.publish, condition.n),
             )
         )
     head = ("publish", "N", "ok / failed", "median time", "Jain", "shares, %", "published")
