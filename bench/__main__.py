@@ -27,6 +27,8 @@ BENCHMARKS = {
     "pool-virtual": "bench.pool",
     "pool-million": "bench.pool",
     "lfsr": "bench.pool",
+    "migrate-gap": "bench.migrate",
+    "migrate-500": "bench.migrate",
 }
 """Module of each benchmark; its ``measure(name)`` gives a ``Figure``, or several."""
 

@@ -89,7 +89,10 @@ class PoolWorld:
             folder = lab.node_folder(name) / "www"
             folder.mkdir()
             for path, size in files.items():
-                (folder / path).write_bytes(random.Random(path).randbytes(size))
+                source = random.Random(path)
+                with (folder / path).open("wb") as file:
+                    for start in range(0, size, 16 << 20):
+                        file.write(source.randbytes(min(16 << 20, size - start)))
         self.dispatcher = Dispatcher.of(lab, DISPATCHER, self.names, service)
         for name in self.names:
             self.serve(name)
@@ -152,6 +155,11 @@ class Clients:
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "ready\n":
             raise RuntimeError(f"the clients ended: {self._process.communicate()[1]}")
+
+    def stop(self) -> dict[str, Any]:
+        """Break off what is under way, and say what was until now."""
+        self._process.terminate()
+        return self.result()
 
     def result(self, timeout: float = 60) -> dict[str, Any]:
         """What became of them, once they are through."""

@@ -11,6 +11,7 @@ import hashlib
 import json
 import random
 import selectors
+import signal
 import socket
 import sys
 import time
@@ -33,6 +34,8 @@ class Client:
         self.wrong: list[str] = []
         self.servers: dict[str, int] = {}
         self.idle_until = 0.0
+        self.trace: list[float] = []  # the longest gap of each stretch of time
+        self.born = time.monotonic()
         self.begin()
 
     def begin(self) -> None:
@@ -60,8 +63,13 @@ class Client:
     def seen(self) -> None:
         """Something moved: how long has nothing?"""
         now = time.monotonic()
-        if now - self.last > self.gap:
-            self.gap, self.gap_at = now - self.last, now
+        gap = now - self.last
+        if gap > self.gap:
+            self.gap, self.gap_at = gap, now
+        if self.options.trace:
+            stretch = int((now - self.born) / self.options.trace)
+            self.trace += [0.0] * (stretch + 1 - len(self.trace))
+            self.trace[stretch] = max(self.trace[stretch], gap)
         self.last = now
 
     def receive(self) -> bool:
@@ -111,9 +119,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     print("ready", flush=True)
     until = time.monotonic() + options.seconds
     limit = until + options.patience
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     active, idle = set(clients), set[Client]()
     while active:
         now = time.monotonic()
+        if told:  # broken off; what was complete counts
+            break
         if now > limit:
             errors += [f"connection {item.number} hangs for {now - item.last:.1f} s" for item in active]
             break
@@ -154,6 +166,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "wrong": [text for client in clients for text in client.wrong],
         "gaps": [round(client.gap, 6) for client in clients],
         "gap_at": [round(client.gap_at, 6) for client in clients],
+        "trace": clients[0].trace,
         "servers": servers,
     }
 
@@ -169,6 +182,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between requests of a connection")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for the last responses")
     parser.add_argument("--upload", type=int, default=0, help="bytes to PUT in each request, instead of GET")
+    parser.add_argument("--trace", type=float, default=0.0, help="seconds; the longest pause of each such stretch")
     print(json.dumps(run(parser.parse_args(arguments))), flush=True)
 
 
