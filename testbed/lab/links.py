@@ -245,8 +245,11 @@ def _exchange(lab: Lab, link: Link, engine: EngineName | None) -> float:
     """Make a link anew, as a veth or carried by the wire; seconds for which it carried nothing."""
     plan = current(lab)
     wired = impair.is_wired(link, engine)
-    if wired and not (lab.folder / STATE).exists():
-        wire.start(lab.folder, lab.id, [])
+    if wired:
+        with (lab.folder / f".{STATE}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # others may need it for the first time at the same moment
+            if not (lab.folder / STATE).exists():
+                wire.start(lab.folder, lab.id, [])
     before = time.monotonic()
     build.relink(plan, link, lab.namespace, engine)
     if wired:

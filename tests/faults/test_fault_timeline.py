@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from fault_world import Watch, until
 from testbed.errors import WaitTimeout
 from testbed.faults.base import FaultBusy, FaultError, Memory
 from testbed.faults.faults import Faults
+from testbed.faults.kill import Kill
 from testbed.faults.pause import Pause
 from testbed.faults.runner import Timeline
 from testbed.faults.timeline import parse, schedule
@@ -143,3 +145,43 @@ def test_what_comes_late_does_not_meet_itself(lab: Lab, monkeypatch: pytest.Monk
         assert one.healed is not None
         assert later.injected is not None
         assert one.healed <= later.injected
+
+
+def test_none_waits_for_one_that_is_slow(lab: Lab, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one fault blocks in its injection, and another one in its healing, those that are due come and go. The
+    end of the timeline heals what was still being injected as well."""
+    blocked, go_on = threading.Event(), threading.Event()
+    inject, heal = Pause.inject, Kill.heal
+
+    def block(self: Pause, lab: Lab, memory: Memory) -> None:
+        if self.node == "c":
+            blocked.set()
+            assert go_on.wait(60)
+        inject(self, lab, memory)
+
+    def block_too(self: Kill, lab: Lab, memory: Memory) -> None:
+        assert go_on.wait(20)
+        heal(self, lab, memory)
+
+    monkeypatch.setattr(Pause, "inject", block)
+    monkeypatch.setattr(Kill, "heal", block_too)
+    cut = {"fault": "link-down", "link": ["a", "core"], "for": "0.1s"}
+    made = timeline(
+        lab,
+        {"at": "+0s", "fault": "pause", "node": "c", "for": "0.1s"},
+        {"at": "+0s", "fault": "kill", "node": "a", "service": "polite", "for": "0.05s"},
+        {"at": "+0.1s", "fault": "pause", "node": "b", "for": "0.2s", "every": "0.4s", "times": 2},
+        {"at": "+0.3s", **cut},
+    )
+    made.start()
+    until(lambda: sum(one.healed is not None for one in made.done) == 3, "all that are not blocked")
+    assert blocked.is_set()
+    assert sorted(one.planned.fault for one in made.done if one.healed) == ["link-down", "pause", "pause"]
+    assert {entry.kind: entry.state for entry in Faults(lab).entries()} == {"pause": "injecting", "kill": "healing"}
+    ending = threading.Thread(target=made.stop)
+    ending.start()
+    go_on.set()
+    ending.join()
+    assert Faults(lab).entries() == []
+    assert [one.healed is not None for one in made.done] == [True] * 5
+    assert watch.reaches("a", "b")
