@@ -12,7 +12,7 @@ from pydantic import Field
 
 from testbed.faults.base import Fault, FaultError, Memory
 from testbed.faults.fields import NodeName, ServiceName, Skew
-from testbed.faults.tools import programs, vdso
+from testbed.faults.tools import helpers, programs, vdso
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -25,9 +25,9 @@ _CLOSE_US = 500_000
 class ClockSkew(Fault):
     """The wall clock of the node's programs is shifted, without a restart; monotonic clocks go on as they are.
 
-    It holds for the processes that run at the injection and for those that they fork, not for programs that are
-    started later. Programs that ask the kernel itself, past the C library's clock functions, see the true time; so do
-    time stamps of files.
+    It holds for the processes that run at the injection, for those that they fork, and from a tenth of a second after
+    their start for programs that are started later. Programs that ask the kernel itself, past the C library's clock
+    functions, see the true time; so do time stamps of files.
     """
 
     kind: ClassVar[str] = "clock-skew"
@@ -48,15 +48,20 @@ class ClockSkew(Fault):
         return {"ticks": int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))}
 
     def inject(self, lab: Lab, memory: Memory) -> None:
-        """Shift the clock of every process."""
+        """Shift the clock of every process, and have a helper shift those of programs that are started later."""
         for pid in self._members(lab):
             try:
                 vdso.shift(pid, self.skew)
             except (ProcessLookupError, FileNotFoundError):
                 continue  # it has ended
+        job = {"lab": lab.name, "fault": memory["id"], "node": self.node, "service": self.service, "skew": self.skew}
+        helpers.start(lab, memory, "skew", job)
 
     def verify(self, lab: Lab, memory: Memory) -> str:
-        """Each process has the code, and that code shifts the clock of a process made for the trial, and not ours."""
+        """Each process has the code, and that code shifts the clock of a process made for the trial, and not ours. The
+        helper is at work."""
+        if not helpers.find(lab, memory):
+            raise FaultError(f"the helper for programs to come has ended: {helpers.last_words(lab, memory)}")
         pids = [pid for pid, started in self._members(lab).items() if started <= memory["ticks"]]
         wrong = [pid for pid in pids if not self._reads(pid)]
         if wrong or not pids:
@@ -68,6 +73,7 @@ class ClockSkew(Fault):
 
     def heal(self, lab: Lab, memory: Memory) -> None:
         """Restore the kernel's code in every process that has other code, whoever made it."""
+        helpers.end(lab, memory)
         for pid in self._members(lab):
             try:
                 vdso.restore(pid)
@@ -75,7 +81,8 @@ class ClockSkew(Fault):
                 continue
 
     def verify_healed(self, lab: Lab, memory: Memory) -> str:
-        """Every process has the kernel's code."""
+        """Every process has the kernel's code, and nobody is there to change it."""
+        helpers.verify_gone(lab, memory)
         if left := [pid for pid in self._members(lab) if vdso.is_shifted(pid)]:
             raise FaultError(f"the clock of processes {left} is still shifted", where=f"node {self.node}")
         return "every process has the true clock"

@@ -56,8 +56,14 @@ class Step:
 
     @property
     def repeat(self) -> int:
-        """Which repeat of its conditions this is, from 1."""
-        return int(self.detail.get("repeat", 1))
+        """Which repeat of its conditions this is, from 1. TestbedError if the run says something else."""
+        told = self.detail.get("repeat", 1)
+        try:
+            return int(told)
+        except (TypeError, ValueError, OverflowError):
+            raise TestbedError(
+                f"step {self.name!r} was recorded as repeat {told!r}", remedy="a repeat is a whole number from 1"
+            ) from None
 
     @property
     def conditions(self) -> tuple[tuple[str, str], ...]:

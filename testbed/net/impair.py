@@ -86,7 +86,7 @@ def set_egress(
 
     ``wired``: all but the rate is the wire's business.
     """
-    held = netem.read(netlink)[index]
+    held = netem.read_one(netlink, index)
     if not wired and (outgoing.needs_engine or netem.IMPAIR in held):
         netem.impair(netlink, where, index, end.interface, outgoing, mtu)
         return
@@ -96,4 +96,4 @@ def set_egress(
     what = f"rate of {end.interface}"
     create = netem.SPLIT not in held
     netlink.apply(where, [qdisc.tbf(what, index, netem.SPLIT, qdisc.ROOT, bucket, create=create)])
-    verify_egress(where, netem.read(netlink)[index], end, outgoing, mtu, None)
+    verify_egress(where, netem.read_one(netlink, index), end, outgoing, mtu, None)

@@ -221,6 +221,27 @@ def test_c21_clock_skew(faults: Faults, watch: Watch, skew: str, seconds: float)
     assert watch.pid("a", "clock") == pid, "without a restart"
 
 
+def test_clock_of_a_program_that_is_started_later(faults: Faults, watch: Watch) -> None:
+    """It is shifted as well, and true once the fault is healed; one of another node is left alone."""
+    loop = Service(
+        name="later", argv=("sh", "-c", "exec python3 -uc 'import time\nwhile 1: print(time.time()); time.sleep(.02)'")
+    )
+
+    def off(node: str) -> float:
+        log = watch.lab.node_folder(node) / "later.log"
+        words = log.read_text().split("\n")[:-1]
+        return float(words[-1]) - time.time() if words else 0.0
+
+    with faults.active(ClockSkew(node="a", skew="+1h")):
+        for node in "ab":
+            watch.lab.spawn(node, loop)
+        until(lambda: off("a") > 3000, "the shift")
+        assert off("b") < 1000
+    until(lambda: off("a") < 1000, "the true clock")
+    for node in "ab":
+        watch.lab.services(node)["later"][0].signal(9)
+
+
 def test_disk_full_of_a_process_is_refused(faults: Faults) -> None:
     """It would fill the host's disk."""
     with pytest.raises(FaultError, match="plain process") as info:

@@ -229,6 +229,16 @@ def test_closing_judges_the_data(run: Run) -> None:
     assert "CPU saturated in step busy" in RunReader(run.path).invalid[0]
 
 
+def test_a_repeat_that_is_no_number(run: Run) -> None:
+    with run.step("one", repeat="first"), run.step("two", repeat=None), run.step("three", repeat="3"):
+        pass
+    one, two, three = RunReader(run.path).steps()
+    for step in (one, two):
+        with pytest.raises(TestbedError, match=rf"step '{step.name}' was recorded as repeat.*\n.*whole number"):
+            _ = step.repeat
+    assert three.repeat == 3
+
+
 def test_a_step_has_both_edges_also_where_it_fails(run: Run) -> None:
     with pytest.raises(KeyError), run.step("one", instances=2, repeat=3):
         raise KeyError("x")
