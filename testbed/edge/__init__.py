@@ -1,1 +1,1 @@
-"""A campus edge with many providers: redirection, and the designs it competes with."""
+"""A campus with several Internet providers and the education network: ways to bring its users in by the near one."""

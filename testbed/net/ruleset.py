@@ -33,6 +33,11 @@ def load(namespace: Path, text: str, where: str) -> None:
     _nft(namespace, ["-f", "-"], fresh + text, where)
 
 
+def run(namespace: Path, script: str, where: str) -> None:
+    """Run nft commands in a namespace, all or none. ApplyError with nft's first words."""
+    _nft(namespace, ["-f", "-"], script, where)
+
+
 def missing(namespace: Path, text: str, where: str) -> list[str]:
     """What of ``text`` is not in the namespace, in words; empty if all of it is there."""
     wanted = items(text)

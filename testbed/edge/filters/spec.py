@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StrictBool, WithJsonSchema, model_validator
 
-from testbed.model.quantities import Duration
+from testbed.model.quantities import FORMATS, Duration
 from testbed.model.topology import Count, Spec
 
 _PER_SECOND = re.compile(r"([1-9][0-9]{0,5})/s")
@@ -25,9 +25,10 @@ PerSecond = Annotated[
     int,
     BeforeValidator(_parse),
     PlainSerializer(lambda number: f"{number}/s", return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": r"^[1-9][0-9]{0,5}/s$", "examples": ["20/s"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^{_PER_SECOND.pattern}$", "examples": ["20/s"]}),
 ]
 """How often something may happen, events a second; text such as ``20/s`` in YAML."""
+FORMATS[f"^{_PER_SECOND.pattern}$"] = lambda number: f"{number}/s"
 
 
 class BanSpec(Spec):

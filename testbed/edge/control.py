@@ -1,0 +1,59 @@
+"""Changing the campus' routers and redirector while they run: where users of a provider are sent."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from testbed.edge import names, redirector, rulesets
+from testbed.edge.world import Network, World
+from testbed.errors import TestbedError
+from testbed.lab.state import write_atomically
+from testbed.net import ruleset
+from testbed.runtime.base import UNPRIVILEGED_ID, Process
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+
+
+def bypass(lab: Lab, world: World, isp: Network, on: bool) -> None:
+    """Whether new connections of a provider's users go on to the sites themselves instead of to the redirector."""
+    if world.spec.redirect.variant == "pbr":
+        verb = ["del"] if on else ["replace"]
+        via = [] if on else ["via", str(isp.listener.ip)]
+        command = ["ip", "route", *verb, "default", *via, "table", str(isp.table)]
+        done = lab.exec(names.INNER, command)
+        if done.returncode and not on:
+            lab.exec(names.INNER, command, check=True)
+        return
+    chain = f"chain ip {rulesets.TABLE} {rulesets.chain_of(isp.name)}"
+    rule = "" if on else f"add rule {chain.removeprefix('chain ')} {rulesets.hand_over(isp)}\n"
+    ruleset.run(lab.namespace(names.INNER), f"flush {chain}\n{rule}", f"node {names.INNER}")
+
+
+def send_to(lab: Lab, world: World, isp: str, way: str) -> None:
+    """Have the redirector send users of ``isp`` to the addresses in ``way``: a new table, and a graceful reload."""
+    path = lab.node_folder(names.REDIRECTOR) / f"{isp}.sites"
+    write_atomically(path, redirector.places(world.sites, isp, {isp: way}))
+    os.chown(path, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
+    reload(lab, isp)
+
+
+def reload(lab: Lab, isp: str) -> None:
+    """Have a listener's nginx read its configuration again; connections that it has are served to their end."""
+    master(lab, isp).signal(signal.SIGHUP)
+
+
+def master(lab: Lab, isp: str) -> Process:
+    """The nginx of a provider's listener. TestbedError if none was started."""
+    name = redirector.service_of(isp).name
+    try:
+        return lab.services(names.REDIRECTOR)[name][0]
+    except KeyError:
+        raise TestbedError(f"the redirector has no {name}", remedy="it is there in mode `redirect`") from None
+
+
+def ruled_nodes(lab: Lab) -> list[str]:
+    """The campus' routers that have a ruleset."""
+    return [node.name for node in lab.plan.nodes if node.subsystem == "edge" and node.nft]

@@ -1,0 +1,42 @@
+"""How users of the providers reach the sites: one module a mode, all with the same small interface.
+
+``world``, ``build`` and the campus without a mode are those of ``expand``; a mode adds to them what is its own.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Protocol, cast
+
+from testbed.edge.spec import Mode
+
+if TYPE_CHECKING:
+    from testbed.edge.network import Edge
+    from testbed.edge.world import World
+    from testbed.plan.builder import PlanBuilder
+    from testbed.progress import Progress
+
+
+class EdgeMode(Protocol):
+    """What a module of this package offers."""
+
+    @staticmethod
+    def expand(world: World, build: PlanBuilder) -> None:
+        """Pure: add to the plan what the mode needs beyond the campus that all modes have."""
+
+    @staticmethod
+    def start(edge: Edge, progress: Progress) -> None:
+        """Start what the plan's services do not, and wait until users can be served."""
+
+    @staticmethod
+    def resolve(edge: Edge, client: str, host: str) -> IPv4Address:
+        """The address that ``client`` gets for ``host``."""
+
+
+def mode_of(name: Mode) -> EdgeMode:
+    """The module of a mode. NotImplementedError where there is none yet."""
+    try:
+        return cast(EdgeMode, import_module(f"{__name__}.{name.replace('-', '_')}"))
+    except ModuleNotFoundError as error:
+        raise NotImplementedError(name) from error

@@ -1,0 +1,251 @@
+"""A campus edge that is up: who its users are, what they fetch and by which way, where they are sent."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from testbed.edge import names, traffic, webserver
+from testbed.edge.check import world_of
+from testbed.edge.modes import EdgeMode, mode_of
+from testbed.edge.spec import EdgeSpec
+from testbed.edge.world import Client, Site, World
+from testbed.errors import TestbedError, WaitTimeout
+from testbed.lab.lab import Lab
+from testbed.measure.probes.base import Recorder
+from testbed.measure.probes.http import HttpResult, http_get
+from testbed.net.namespace import inside
+from testbed.plan.types import Service
+from testbed.progress import Progress
+
+T = TypeVar("T")
+LIMIT = 20.0
+"""Seconds for servers to listen."""
+WATCH = "watch"
+STATE = "ways.json"
+"""In the inner router's folder: where users of each provider are sent at the moment."""
+LEAST_ANSWER = 450
+"""Bytes by which the way of a redirect is told from probes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One request of a user, redirects included: each of its requests in order."""
+
+    client: str
+    host: str
+    hops: tuple[HttpResult, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the last answer came whole and with 200."""
+        return self.hops[-1].outcome == "ok" and self.hops[-1].status == 200
+
+    @property
+    def redirected(self) -> bool:
+        """Whether the site was reached after a redirect."""
+        return len(self.hops) > 1
+
+    @property
+    def outcome(self) -> str:
+        """In one word: ``ok``, ``http-N``, or how the last connection failed."""
+        last = self.hops[-1]
+        return last.outcome if last.outcome != "ok" or last.status == 200 else f"http-{last.status}"
+
+    @property
+    def total(self) -> float | None:
+        """Seconds from first to last byte, over all requests."""
+        totals = [hop.total for hop in self.hops]
+        return sum(total for total in totals if total is not None) if None not in totals else None
+
+    @property
+    def transfer(self) -> float | None:
+        """Seconds of the last request alone: the transfer after redirection."""
+        return self.hops[-1].total
+
+    @property
+    def bytes(self) -> int:
+        """Of the last answer's body."""
+        return self.hops[-1].bytes
+
+    @property
+    def place(self) -> str:
+        """Host and port of the last request, as its URL has them."""
+        return urlsplit(self.hops[-1].final_url).netloc
+
+
+class Edge:
+    """The handle of a lab's campus edge."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.spec = EdgeSpec.model_validate(lab.plan.sections["edge"])
+        world, problems = world_of(self.spec)
+        if world is None:
+            raise TestbedError(f"the lab's edge cannot be read: {problems[0].message}")
+        self.world: World = world
+
+    @classmethod
+    def start(cls, lab: Lab, progress: Progress) -> Edge:
+        """Make the sites' content, wait for the web servers, and start what the mode needs."""
+        edge = cls(lab)
+        servers = edge.world.servers
+        for number, server in enumerate(servers):
+            progress.update("web servers", number, len(servers))
+            webserver.write_content(lab.node_folder(server), edge.world)
+            site = next((site for site in edge.world.sites if site.server == server), None)
+            if site is not None:
+                edge.await_answer(names.CAMPUS, site.address, site.port, server)
+        progress.update("web servers", len(servers), len(servers))
+        edge.mode.start(edge, progress)
+        return edge
+
+    @property
+    def mode(self) -> EdgeMode:
+        """What the mode does."""
+        return mode_of(self.spec.mode)
+
+    def clients(self, network: str | None = None) -> list[Client]:
+        """All users, or those of one network; TestbedError if there is no such network."""
+        if network is None:
+            return list(self.world.clients)
+        if network not in self.world.by_name:
+            raise TestbedError(f"there is no network {network!r}", remedy=f"there are: {', '.join(self.world.by_name)}")
+        return list(self.world.by_name[network].clients)
+
+    def site(self, host: str) -> Site:
+        """A site; TestbedError if there is none of that name."""
+        try:
+            return self.world.site(host)
+        except KeyError:
+            known = ", ".join(site.host for site in self.world.sites[:10])
+            raise TestbedError(f"there is no site {host!r}", remedy=f"there are: {known}") from None
+
+    def resolve(self, client: str, host: str) -> IPv4Address:
+        """The address that a user gets for a site's name."""
+        return self.mode.resolve(self, client, host)
+
+    def fetch(
+        self,
+        client: str,
+        host: str,
+        path: str = webserver.PAGE,
+        *,
+        follow: bool = True,
+        timeout: float = 10.0,
+        recorder: Recorder | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Fetch:
+        """Have a user ask for ``path`` of a site, and follow redirects to addresses; names are looked up as the mode
+        says. Never raises for a request that fails."""
+        site = self.site(host)
+        url = f"http://{host}{'' if site.port == 80 else f':{site.port}'}{path}"
+        address: str | None = str(self.resolve(client, host))
+        hops: list[HttpResult] = []
+        began = time.monotonic()
+        while True:
+            left = max(0.001, timeout - (time.monotonic() - began))
+            hop = http_get(
+                self.lab, client, url, follow=False, timeout=left, address=address, recorder=recorder, headers=headers
+            )
+            hops.append(hop)
+            if not (follow and hop.redirects) or len(hops) > 5:
+                return Fetch(client, host, tuple(hops))
+            url = hop.redirects[-1].location
+            name = urlsplit(url).hostname or ""
+            address = str(self.resolve(client, name)) if any(s.host == name for s in self.world.sites) else None
+
+    def measure(self, work: Callable[[], T]) -> tuple[T, list[traffic.Carried]]:
+        """Do something, and say what each link carried meanwhile; whatever else goes on is counted too."""
+        nodes = self.routers
+        before = traffic.counters(self.lab, nodes)
+        result = work()
+        return result, traffic.carried(self.lab.plan, before, traffic.counters(self.lab, nodes))
+
+    def ways(self, client: str, host: str, path: str = webserver.PAGE) -> list[list[str]]:
+        """The nodes on the way of each request that a user's fetch takes, read off the links' counters."""
+        ways = []
+        fetch, links = self.measure(lambda: self.fetch(client, host, path, follow=False))
+        ways.append(traffic.way_of(links, client, LEAST_ANSWER))
+        if fetch.hops[-1].redirects:
+            place = urlsplit(fetch.hops[-1].redirects[-1].location)
+            _, links = self.measure(lambda: http_get(self.lab, client, place.geturl(), follow=False, timeout=10))
+            ways.append(traffic.way_of(links, client, LEAST_ANSWER))
+        return ways
+
+    def exchange_bytes(self, links: Sequence[traffic.Carried]) -> int:
+        """Bytes between networks, both directions, of what ``measure`` gave."""
+        return sum(link.total for link in links if link.a in self.world.by_name and link.b in self.world.by_name)
+
+    @property
+    def routers(self) -> list[str]:
+        """Every router of the edge."""
+        return [node.name for node in self.lab.plan.nodes if node.subsystem == "edge" and node.kind == "router"]
+
+    def sent_to(self) -> dict[str, str]:
+        """By provider, where the redirector sends its users at the moment: a provider, or ``education``."""
+        try:
+            told: dict[str, str] = json.loads((self.lab.node_folder(names.INNER) / STATE).read_text())
+        except FileNotFoundError:
+            told = {}
+        return {isp.name: told.get(isp.name, isp.name) for isp in self.world.isps}
+
+    def await_way(self, isp: str, way: str, timeout: float = 10.0) -> float:
+        """Wait until users of a provider are sent by ``way``; seconds that took. WaitTimeout says where they are."""
+        began = time.monotonic()
+        while (seen := self.sent_to()[isp]) != way:
+            if time.monotonic() - began > timeout:
+                raise WaitTimeout(f"users of {isp} to be sent by {way}", timeout, f"they are sent by {seen}")
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    def await_redirector(self, progress: Progress) -> None:
+        """Wait until every listener of the redirector answers."""
+        for number, isp in enumerate(self.world.isps):
+            progress.update("redirector", number, len(self.world.isps))
+            self.await_answer(names.INNER, isp.listener.ip, self.world.ports[0], names.REDIRECTOR)
+        progress.update("redirector", len(self.world.isps), len(self.world.isps))
+
+    def await_answer(self, node: str, address: IPv4Address, port: int, who: str) -> None:
+        """Wait until a TCP connection from ``node`` is taken; WaitTimeout with the last words of ``who``'s programs."""
+        deadline = time.monotonic() + LIMIT
+        while (why := self._connect(node, address, port)) is not None:
+            if time.monotonic() > deadline:
+                logs = "\n".join(process.log_tail(3) for process, _ in self.lab.services(who).values())
+                raise WaitTimeout(f"{who} to listen at {address}:{port}", LIMIT, f"{why}\n{logs}")
+            time.sleep(0.01)
+
+    def _connect(self, node: str, address: IPv4Address, port: int) -> str | None:
+        def attempt() -> None:
+            with socket.create_connection((str(address), port), timeout=2):
+                pass
+
+        try:
+            inside(self.lab.namespace(node), attempt)
+        except OSError as error:
+            return str(error)
+        return None
+
+    def start_watch(self, progress: Progress) -> None:
+        """Start the program that watches links and redirector, and wait until it is at work."""
+        ready = self.lab.node_folder(names.INNER) / STATE
+        ready.unlink(missing_ok=True)
+        argv = (sys.executable, "-m", "testbed.edge.watch", str(self.lab.folder))
+        environment = {"TESTBED_STATE": str(self.lab.folder.parent.parent)}
+        process = self.lab.spawn(names.INNER, Service(name=WATCH, argv=argv, env=environment, root=True))
+        deadline = time.monotonic() + LIMIT
+        while not ready.exists():
+            if not process.alive() or time.monotonic() > deadline:
+                raise WaitTimeout("the edge's watch to be at work", LIMIT, process.log_tail())
+            time.sleep(0.01)
+
+    def facts(self) -> dict[str, Any]:
+        """What a report says of the edge."""
+        return {"mode": self.spec.mode, "isps": [isp.name for isp in self.world.isps]}
