@@ -27,10 +27,11 @@ from testbed.tor.blinding import BlindedSigner
 from testbed.tor.directory import Directory
 from testbed.tor.distribute import engine
 from testbed.tor.distribute.agent import Agents
-from testbed.tor.distribute.document import make_descriptor
+from testbed.tor.distribute.document import Content, make_descriptor
 from testbed.tor.distribute.engine import Distributor
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Member, Settings
+from testbed.tor.hsdir import Responsible
 from testbed.tor.hsdirmap import default_readers
 from testbed.tor.keys import onion_key
 from testbed.tor.node import make_node
@@ -208,33 +209,48 @@ def test_an_hsdir_leaves_and_joins(
     assert Counter(holders(onions)) == EVEN
 
 
-def test_somebody_else_publishes(lab: Lab, onions: OnionServices, work: AtWork, tmp_path: Path) -> None:
-    """A descriptor with a higher counter is seen, and replaced by one with a counter that is higher still."""
-    entry, directory, key = onions.hsdir_map("shop")[0], onions.network.directory(), onion_key(3, "shop")
-    content, ring = onions.content("shop3"), directory.ring(onion_key(3, "shop").public)
-    foreign = make_descriptor(
+def foreign(onions: OnionServices, service: str, responsible: Responsible, content: Content, revision: int) -> str:
+    """A descriptor that somebody else who has the service's key could make."""
+    made = make_descriptor(
         content.header,
         content.points[:1],
-        signer=BlindedSigner.make(key.expanded, ring.current.period, directory.consensus.periods.length),
-        identity=key.public,
-        revision=(entry.revision or 0) + 10**5,  # what tor would use in three seconds
+        signer=BlindedSigner.make(
+            onion_key(3, service).expanded, responsible.period, onions.network.directory().consensus.periods.length
+        ),
+        identity=onion_key(3, service).public,
+        revision=revision,
         now=time.time(),
     )
+    return made.text
+
+
+def post(onions: OnionServices, service: str, texts: dict[str, str], folder: Path) -> dict[str, str]:
+    """Upload descriptors, by fingerprint of the HSDir; why each did not take it."""
     readers = default_readers(onions.network)
     members = [Member(name=name, control=str(onions.network.control_path(name))) for name in readers]
-    agents = Agents(members, cookie="", journal=Journal(tmp_path / "foreign"))
+    agents = Agents(members, cookie="", journal=Journal(folder / "foreign"))
     agents.open()
-    label = onions.address("shop").removesuffix(".onion")
-    assert agents.post(label, {entry.fingerprint: foreign.text}) == {entry.fingerprint: ""}
+    try:
+        return agents.post(onions.address(service).removesuffix(".onion"), texts)
+    finally:
+        agents.close()
+
+
+def test_somebody_else_publishes(lab: Lab, onions: OnionServices, work: AtWork, tmp_path: Path) -> None:
+    """A descriptor with a higher counter is seen, and replaced by one with a counter that is higher still."""
+    entry = onions.hsdir_map("shop")[0]
+    current = onions.network.directory().ring(onion_key(3, "shop").public).current
+    revision = (entry.revision or 0) + 10**5  # what tor would use in three seconds
+    texts = {entry.fingerprint: foreign(onions, "shop", current, onions.content("shop3"), revision)}
+    assert post(onions, "shop", texts, tmp_path) == {entry.fingerprint: ""}
     seen = work.await_event("foreign_descriptor")
-    assert (seen["node"], seen["revision"]) == (entry.nickname, foreign.revision)
-    await_true(lambda: work.events("distribution")[-1]["revision"] > foreign.revision, "it to be replaced")
+    assert (seen["node"], seen["revision"]) == (entry.nickname, revision)
+    await_true(lambda: work.events("distribution")[-1]["revision"] > revision, "it to be replaced")
     await_true(work.complete, "that to be fetched back")
-    assert agents.post(label, {entry.fingerprint: foreign.text}) == {entry.fingerprint: "UPLOAD_REJECTED"}
-    agents.close()
+    assert post(onions, "shop", texts, tmp_path) == {entry.fingerprint: "UPLOAD_REJECTED"}
     entries = onions.hsdir_map("shop")
     assert Counter(item.instance for item in entries) == EVEN
-    assert {item.revision for item in entries} == {foreign.revision + 1}
+    assert len({item.revision for item in entries}) == 1
 
 
 def test_instances_are_handed_over_one_by_one(
@@ -267,13 +283,28 @@ def test_instances_are_handed_over_one_by_one(
 
 
 def test_the_period_changes(lab: Lab, onions: OnionServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mixed descriptors are there before the period begins: what was the next one stays as it is, a new one follows."""
+    """Mixed descriptors are there before the period begins: what was the next one stays as it is, a new one follows.
+
+    At first an HSDir refuses the next one, for it has another with a higher counter and cannot be asked for that.
+    """
     onions.start("mix")
     helper_of(onions, "mix").stop()
+    directory, key = onions.network.directory(), onion_key(3, "mix")
+    hsdir = directory.ring(key.public).next.hsdirs[0]
+    status = helper_of(onions, "mix").status()["shelves"][1]["hsdirs"]
+    ahead = max(item["revision"] for item in status) + 10**7  # what tor would use in five minutes
+    refusing = foreign(onions, "mix", directory.ring(key.public).next, onions.content("mix1"), ahead)
+    assert post(onions, "mix", {hsdir.fingerprint: refusing}, tmp_path) == {hsdir.fingerprint: ""}
     stop = threading.Event()
     work, thread = begin(lab, "mix", tmp_path / "hybrid", stop)
     try:
+        failed = work.await_event("upload_failed")
+        assert (failed["node"], failed["reason"]) == (hsdir.nickname, "UPLOAD_REJECTED")
         await_true(work.complete, "both descriptors to be placed")
+        again = [event for event in work.events("distribution") if event["reason"] == "HSDirs hold higher counters"]
+        assert again[-1]["revision"] > ahead
+        assert hsdir.nickname in again[-1]["placed"]
+        assert work.events("upload_retried")[0]["node"] == hsdir.nickname
         before = {event["period"] for event in work.events("distribution")}
         assert len(before) == 2
         count = len(work.events("distribution"))

@@ -12,6 +12,7 @@ from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.plan.load import load_text
 from testbed.tor.balance.supervisor import LOG
+from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
 from testbed.tor.published import front, helper_of, spawn_front
 
@@ -22,6 +23,7 @@ name: balance-test
 {NETWORK}
 onions:
   shop: {{instances: 3, publish: onionbalance, stagger: 500ms, late_by: 3s, content: {{size: 64KiB}}}}
+  plain: {{instances: 2, single_onion: true, stagger: 0s, late_by: 1s, content: {{size: 64KiB}}}}
 """
 NAMES = {"shop1", "shop2", "shop3"}
 
@@ -30,7 +32,8 @@ NAMES = {"shop1", "shop2", "shop3"}
 def lab(shared_network: Path) -> Iterator[Lab]:
     """The network is up, and three instances behind an OnionBalance."""
     _, plan = load_text(TOPOLOGY)
-    lab = up(plan, warm=True)
+    lab = up(plan, hold=["onions"], warm=True)
+    lab.subsystem("onions").start("shop")
     yield lab
     lab.down()
 
@@ -112,3 +115,20 @@ def test_the_next_way_to_publish_is_not_refused(lab: Lab, onions: OnionServices)
     onions.start("shop", 2, "late")
     (holder,) = set(holders(onions))  # the late one, if it was not faster than the other
     assert holder in {"shop1", "shop2"}
+
+
+@pytest.mark.parametrize("publish", ["simultaneous", "late", "onionbalance"])
+def test_single_onion_services(lab: Lab, onions: OnionServices, publish: str) -> None:
+    """Instances with circuits of one hop, in the ways that have no distributor (see there for the others)."""
+    onions.start("plain", publish=publish)
+    try:
+        node = make_node(lab, "plain1")
+        try:
+            assert "HiddenServiceSingleHopMode 1" in node.require().getinfo("config-text")
+            circuits = node.require().getinfo("circuit-status").splitlines()
+            assert {line.split()[2].count("~") for line in circuits if "PURPOSE=HS_SERVICE_INTRO" in line} == {1}
+        finally:
+            node.close()
+        assert set(reached(onions, 3, "plain")) <= {"plain1", "plain2"}
+    finally:
+        onions.stop("plain")
