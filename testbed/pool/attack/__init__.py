@@ -1,0 +1,1 @@
+"""Intruders, detectors, and what both cost: the pool's security measured instead of computed."""
