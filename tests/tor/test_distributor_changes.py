@@ -29,6 +29,7 @@ from testbed.tor.distribute import engine
 from testbed.tor.distribute.agent import Agents
 from testbed.tor.distribute.document import Content, make_descriptor
 from testbed.tor.distribute.engine import Distributor
+from testbed.tor.distribute.instance import InstanceWatch
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Member, Settings
 from testbed.tor.hsdir import Responsible
@@ -94,7 +95,7 @@ def begin(lab: Lab, service: str, folder: Path, stop: threading.Event) -> tuple[
     work = AtWork()
 
     def listen(kind: str, node: str, detail: Any) -> None:
-        work.told.append({"kind": kind, "node": node, "t": time.monotonic(), **detail})
+        work.told.append({"kind": kind, "node": node, **detail})
 
     journal = Journal(folder, listen)
     status: dict[str, Any] = {}
@@ -257,16 +258,23 @@ def test_instances_are_handed_over_one_by_one(
     lab: Lab, onions: OnionServices, work: AtWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the other half begins each is given back to its own tor, then taken over again: never no descriptor."""
-    names = list(EVEN)
+    names, let_publish = list(EVEN), InstanceWatch.let_publish
+    let: list[tuple[str, float]] = []
+
+    def noted(watch: InstanceWatch, alone: bool) -> None:
+        let.append((watch.member.name, time.monotonic()))
+        let_publish(watch, alone)
+
+    monkeypatch.setattr(InstanceWatch, "let_publish", noted)
     with monkeypatch.context() as patch:
         patch.setattr(engine, "other_half", lambda *_: TestbedError("the other half"))
         assert "the other half" in work.await_event("paused")["message"]
         for number in range(1, 4):
             work.await_event("publishes_alone", number)
             assert all(holders(onions)), "never without a descriptor"
-        alone = work.events("publishes_alone")
-        assert [event["node"] for event in alone] == names
-        assert all(b["t"] - a["t"] > 0.5 for a, b in pairwise(alone)), "one by one"
+        assert {event["node"] for event in work.events("publishes_alone")} == set(names)
+        assert [name for name, _ in let] == names
+        assert all(later - before > 0.9 * engine.ONE_BY_ONE for (_, before), (_, later) in pairwise(let)), "one by one"
         tors = [make_node(lab, name) for name in names]
         try:
             assert {node.require().getinfo("config-text").count("PublishHidServDescriptors 0") for node in tors} == {0}
