@@ -78,7 +78,8 @@ def distributor(
     worker = threading.Thread(target=distributor.run, args=(stop,), daemon=True)
     worker.start()
     deadline = time.monotonic() + ONCE
-    while worker.is_alive() and not (complete := read_json(folder / STATUS).get("complete")):
+    complete = False
+    while worker.is_alive() and not (complete := bool(read_json(folder / STATUS).get("complete"))):
         if time.monotonic() > deadline:
             stop.set()
         worker.join(0.1)

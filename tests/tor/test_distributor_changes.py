@@ -7,6 +7,8 @@ or that are of another time period, are real ones with one line changed: a netwo
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -34,10 +36,11 @@ from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Member, Settings
 from testbed.tor.hsdir import Responsible
 from testbed.tor.hsdirmap import default_readers
-from testbed.tor.keys import onion_key
+from testbed.tor.keys import onion_address, onion_key
 from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
 from testbed.tor.published import helper_of
+from testbed.tor.strategies import instance_key
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 
@@ -329,3 +332,24 @@ def test_the_period_changes(lab: Lab, onions: OnionServices, tmp_path: Path, mon
         stop.set()
         thread.join(60)
     assert not thread.is_alive()
+
+
+def test_mixed_alone(lab: Lab, onions: OnionServices, tmp_path: Path) -> None:
+    """The command mixes instances that have addresses of their own, given with their control ports."""
+    if not onions.running("mix"):
+        onions.start("mix")
+    helper_of(onions, "mix").stop()
+    before = {entry.revision or 0 for entry in onions.hsdir_map("mix")}
+    command = [sys.executable, "-m", "testbed", "distributor", "--once", "--state", str(tmp_path / "state")]
+    command += ["--key", str(helper_of(onions, "mix").folder / "key"), "--address", onions.address("mix")]
+    for name in ("mix1", "mix2"):
+        address = onion_address(instance_key(3, name).public)
+        command += ["--control", f"{address}={make_node(lab, name).paths.control}"]
+    for name in default_readers(onions.network):
+        command += ["--via", str(onions.network.control_path(name))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"hybrid of {onions.address('mix')}: 2 instances" in done.stdout
+    entries = onions.hsdir_map("mix")
+    assert Counter(entry.instance for entry in entries) == {"mix1": 3, "mix2": 3}
+    assert min(entry.revision or 0 for entry in entries) > max(before)
