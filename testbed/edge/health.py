@@ -21,6 +21,10 @@ class Probes:
     up: bool = True
     _row: int = field(default=0, init=False)
 
+    def fail(self) -> None:
+        """Down at once, for a reason that needs no probes."""
+        self.up, self._row = False, 0
+
     def heard(self, answered: bool) -> bool:
         """One more probe; whether that changed ``up``."""
         if answered == self.up:

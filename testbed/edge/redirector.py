@@ -63,6 +63,8 @@ http {{
   server {{
 {listens}    server_name "";
     keepalive_requests 10000;
+    lingering_time 5s;
+    lingering_timeout 1s;
     if ($host = "") {{
       return 400;
     }}

@@ -36,8 +36,10 @@ _LINK_GROUP = 1  # RTMGRP_LINK, rtnetlink(7)
 _ECHO, _ECHO_REPLY = 8, 0
 _RULES_EVERY = 1.0
 """Seconds between two looks at the rulesets."""
-_ANSWER_WITHIN = 0.6
-"""Seconds for the redirector to answer; it has nothing to wait for."""
+_ANSWER_WITHIN = 0.4
+"""Seconds for the redirector to answer; it has nothing to wait for, and takes a millisecond."""
+_SILENCES = 2
+"""Questions in a row without answer that make a listener down, at most: each takes as long as two probes."""
 _QUESTION = b"HEAD / HTTP/1.1\r\nHost: watch.invalid\r\nConnection: close\r\n\r\n"
 
 
@@ -49,8 +51,9 @@ class Watch:
         self.edge = Edge(lab)
         self.world = self.edge.world
         self.health = self.edge.spec.redirect.health or HealthSpec()
-        self.echo = {isp.name: self._probes() for isp in self.world.isps}
-        self.listening = {isp.name: self._probes() for isp in self.world.isps}
+        self.echo = {isp.name: Probes(self.health.misses, self.health.answers) for isp in self.world.isps}
+        silences = min(_SILENCES, self.health.misses)
+        self.listening = {isp.name: Probes(silences, self.health.answers) for isp in self.world.isps}
         self.carrier = {isp.name: True for isp in self.world.isps}
         self.sent: dict[str, str] = {isp.name: isp.name for isp in self.world.isps}
         self.asked: dict[str, int] = {}
@@ -60,9 +63,6 @@ class Watch:
         self.number = 0
         self.stopping = False
         self._open()
-
-    def _probes(self) -> Probes:
-        return Probes(self.health.misses, self.health.answers)
 
     def _open(self) -> None:
         for isp in self.world.isps:
@@ -140,6 +140,8 @@ class Watch:
             both = [inner.get(isp.name), outer.get(names.UPLINK), outer.get(names.INSIDE)]
             carrier = all(device is not None and device.up and device.carrier for device in both)
             changed |= carrier != self.carrier[isp.name]
+            if not carrier:  # a link that comes back shows by its answers that it carries
+                self.echo[isp.name].fail()
             self.carrier[isp.name] = carrier
         return changed
 
