@@ -10,7 +10,16 @@ from itertools import pairwise
 
 from testbed.edge import names
 from testbed.edge.spec import FIRST_PORT, EdgeSpec, IspSpec, SiteSpec
-from testbed.edge.world import Client, Network, PublicAddress, Site, World, network_specs, paths_of
+from testbed.edge.world import (
+    Client,
+    Network,
+    PublicAddress,
+    Site,
+    World,
+    name_server,
+    network_specs,
+    paths_of,
+)
 from testbed.errors import Path, Problem
 from testbed.plan.addresses import Allocator, parse_network
 
@@ -159,7 +168,8 @@ class _Maker:
         publics = _Publics(self)
         for host, site in self.spec.sites.items():
             publics.take(host, site or SiteSpec())
-        free = iter(campus.hosts()) if campus else iter(())
+        server = name_server(campus) if campus else None
+        free = (one for one in campus.hosts() if one != server) if campus else iter(())
         taken: dict[IPv4Address, Path] = {}
         for host, site in self.spec.sites.items():
             if site is not None and site.address is not None:
@@ -194,6 +204,8 @@ class _Maker:
         address = self._address_of(text, path)
         if address is None or campus is None:
             return
+        if address == name_server(campus):
+            self.problem(path, f"{address} is the address of the campus' name server", "write another one")
         if address not in campus:
             self.problem(path, f"{address} is outside of the campus' {campus}", f"write one such as {campus[1]}")
         site = self.spec.sites[host]

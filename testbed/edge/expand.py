@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from testbed.edge import names, webserver
+from testbed.edge.filters import requests
 from testbed.edge.redirector import UNPRIVILEGED_PORTS
 from testbed.edge.spec import EdgeSpec, UplinkSpec
 from testbed.edge.world import Network, World
@@ -19,7 +20,7 @@ PATH = ("edge",)
 
 
 def expand(world: World, build: PlanBuilder) -> None:
-    """Add networks, exchange, campus and sites."""
+    """Add networks, exchange, campus and sites. Routes between systems are left to BGP in the mode of that name."""
     for network in world.networks:
         _network(network, build)
     _exchange(world, build)
@@ -27,7 +28,8 @@ def expand(world: World, build: PlanBuilder) -> None:
     for network in world.networks:
         _border(world, network, build)
     _inner(world, build)
-    _routes(world, build)
+    if not _by_bgp(world):
+        _routes(world, build)
 
 
 def stand_in(spec: EdgeSpec, build: PlanBuilder) -> None:
@@ -62,7 +64,7 @@ def _network(network: Network, build: PlanBuilder) -> None:
 def _exchange(world: World, build: PlanBuilder) -> None:
     """A link between each two networks."""
     for a, b, between in world.between():
-        build.link(a.name, b.name, (*PATH, "exchange"), forward=between, backward=between)
+        build.link(a.name, b.name, (*PATH, "exchange"), forward=between, backward=between, routed=not _by_bgp(world))
 
 
 def _campus(world: World, build: PlanBuilder) -> None:
@@ -72,7 +74,7 @@ def _campus(world: World, build: PlanBuilder) -> None:
         path = (*PATH, "campus", "servers", server)
         build.node(server, path, runtime="process", subsystem="edge", role="server", services=(webserver.SERVICE,))
         build.sysctl(server, *UNPRIVILEGED_PORTS)
-        build.file(server, "nginx.conf", webserver.configuration(world, server))
+        build.file(server, "nginx.conf", webserver.configuration(world, server, requests.of_server(world.spec.filter)))
         both = Impairment(delay_us=spec.delay, rate_bps=spec.rate) if spec else Impairment()
         build.link(f"{server}:{names.SITES}", f"{names.CAMPUS}:{server}", path, forward=both, backward=both)
     build.node(names.NAME_SERVER, PATH, runtime="process", subsystem="edge", role="name server")
@@ -88,7 +90,7 @@ def _border(world: World, network: Network, build: PlanBuilder) -> None:
     path = _path(network)
     build.node(network.border, path, kind="router", subsystem="edge", role="border router")
     both = _impairment(network.uplink)
-    routed = network.educational
+    routed = network.educational and not _by_bgp(world)
     build.link(
         f"{network.name}:{names.CAMPUS}",
         f"{network.border}:{names.UPLINK}",
@@ -99,11 +101,13 @@ def _border(world: World, network: Network, build: PlanBuilder) -> None:
         routed=routed,
     )
     build.link(f"{network.border}:{names.INSIDE}", f"{names.CAMPUS}:{network.name}", path, routed=routed)
-    for address in network.publics:
-        build.loopback(network.border, f"{address}/32")
-        build.route(network.name, f"{address}/32", network.border)
-    build.route(network.border, str(world.campus), names.CAMPUS)
-    build.route(network.border, "default", network.name)
+    if world.spec.mode != "cdn":
+        for address in network.publics:
+            build.loopback(network.border, f"{address}/32")
+            build.route(network.name, f"{address}/32", network.border)
+    if not _by_bgp(world):
+        build.route(network.border, str(world.campus), names.CAMPUS)
+        build.route(network.border, "default", network.name)
 
 
 def _inner(world: World, build: PlanBuilder) -> None:
@@ -127,6 +131,10 @@ def _routes(world: World, build: PlanBuilder) -> None:
             if network is not owner:
                 for prefix in holding:
                     build.route(network.name, str(prefix), owner.name)
+
+
+def _by_bgp(world: World) -> bool:
+    return world.spec.mode == "bgp"
 
 
 def _impairment(uplink: UplinkSpec) -> Impairment:

@@ -31,3 +31,8 @@ def client(network: str, number: int) -> str:
 def resolver(network: str) -> str:
     """The network's resolver."""
     return f"{network}-dns"
+
+
+def mirror(network: str) -> str:
+    """The mirror in a network, in mode `cdn`."""
+    return f"{network}-mirror"

@@ -8,12 +8,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from testbed.edge import names, traffic, webserver
 from testbed.edge.check import world_of
+from testbed.edge.dns.ask import await_names
+from testbed.edge.filters import running as filters
 from testbed.edge.modes import EdgeMode, mode_of
 from testbed.edge.spec import EdgeSpec
 from testbed.edge.world import Client, Site, World
@@ -31,6 +34,7 @@ LIMIT = 20.0
 WATCH = "watch"
 STATE = "ways.json"
 """In the inner router's folder: where users of each provider are sent at the moment."""
+MOST_HOPS = 5
 LEAST_ANSWER = 450
 """Bytes by which the way of a redirect is told from probes."""
 
@@ -81,6 +85,17 @@ class Fetch:
         return urlsplit(self.hops[-1].final_url).netloc
 
 
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A fetch and the way of each of its requests."""
+
+    fetch: Fetch
+    ways: tuple[tuple[str, ...], ...]
+    """The nodes on the way of each request, from the user on."""
+    exchange_bytes: int
+    """Bytes between networks meanwhile, headers included, both directions."""
+
+
 class Edge:
     """The handle of a lab's campus edge."""
 
@@ -105,6 +120,8 @@ class Edge:
                 edge.await_answer(names.CAMPUS, site.address, site.port, server)
         progress.update("web servers", len(servers), len(servers))
         edge.mode.start(edge, progress)
+        filters.start(edge)
+        await_names(edge)
         return edge
 
     @property
@@ -147,20 +164,23 @@ class Edge:
         says. Never raises for a request that fails."""
         site = self.site(host)
         url = f"http://{host}{'' if site.port == 80 else f':{site.port}'}{path}"
-        address: str | None = str(self.resolve(client, host))
-        hops: list[HttpResult] = []
         began = time.monotonic()
-        while True:
-            left = max(0.001, timeout - (time.monotonic() - began))
-            hop = http_get(
-                self.lab, client, url, follow=False, timeout=left, address=address, recorder=recorder, headers=headers
+        hops = [
+            http_get(
+                self.lab,
+                client,
+                url,
+                follow=False,
+                timeout=timeout,
+                address=str(self.resolve(client, host)),
+                recorder=recorder,
+                headers=headers,
             )
-            hops.append(hop)
-            if not (follow and hop.redirects) or len(hops) > 5:
-                return Fetch(client, host, tuple(hops))
-            url = hop.redirects[-1].location
-            name = urlsplit(url).hostname or ""
-            address = str(self.resolve(client, name)) if any(s.host == name for s in self.world.sites) else None
+        ]
+        while follow and hops[-1].redirects and len(hops) <= MOST_HOPS:
+            left = max(0.001, timeout - (time.monotonic() - began))
+            hops.append(self._onward(client, hops[-1], timeout=left, recorder=recorder, headers=headers))
+        return Fetch(client, host, tuple(hops))
 
     def measure(self, work: Callable[[], T]) -> tuple[T, list[traffic.Carried]]:
         """Do something, and say what each link carried meanwhile; whatever else goes on is counted too."""
@@ -169,16 +189,38 @@ class Edge:
         result = work()
         return result, traffic.carried(self.lab.plan, before, traffic.counters(self.lab, nodes))
 
-    def ways(self, client: str, host: str, path: str = webserver.PAGE) -> list[list[str]]:
-        """The nodes on the way of each request that a user's fetch takes, read off the links' counters."""
-        ways = []
-        fetch, links = self.measure(lambda: self.fetch(client, host, path, follow=False))
-        ways.append(traffic.way_of(links, client, LEAST_ANSWER))
-        if fetch.hops[-1].redirects:
-            place = urlsplit(fetch.hops[-1].redirects[-1].location)
-            _, links = self.measure(lambda: http_get(self.lab, client, place.geturl(), follow=False, timeout=10))
+    def traced(self, client: str, host: str, path: str = webserver.PAGE, *, timeout: float = 10.0) -> Traced:
+        """A user's fetch, one request after the other, each with its way read off the links' counters."""
+        fetch, links = self.measure(lambda: self.fetch(client, host, path, follow=False, timeout=timeout))
+        hops = list(fetch.hops)
+        ways, crossed = [traffic.way_of(links, client, LEAST_ANSWER)], self.exchange_bytes(links)
+        while hops[-1].redirects and len(hops) <= MOST_HOPS:
+            hop, links = self.measure(partial(self._onward, client, hops[-1], timeout=timeout))
+            hops.append(hop)
             ways.append(traffic.way_of(links, client, LEAST_ANSWER))
-        return ways
+            crossed += self.exchange_bytes(links)
+        return Traced(Fetch(client, host, tuple(hops)), tuple(map(tuple, ways)), crossed)
+
+    def _onward(
+        self,
+        client: str,
+        hop: HttpResult,
+        *,
+        timeout: float,
+        recorder: Recorder | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> HttpResult:
+        """The request that a redirect leads to. A site's name is looked up again."""
+        url = hop.redirects[-1].location
+        name = urlsplit(url).hostname or ""
+        address = str(self.resolve(client, name)) if any(site.host == name for site in self.world.sites) else None
+        return http_get(
+            self.lab, client, url, follow=False, timeout=timeout, address=address, recorder=recorder, headers=headers
+        )
+
+    def ways(self, client: str, host: str, path: str = webserver.PAGE) -> list[list[str]]:
+        """The nodes on the way of each request that a user's fetch takes."""
+        return [list(way) for way in self.traced(client, host, path).ways]
 
     def exchange_bytes(self, links: Sequence[traffic.Carried]) -> int:
         """Bytes between networks, both directions, of what ``measure`` gave."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from testbed.edge import names
-from testbed.edge.world import MARK, Network, World
+from testbed.edge.world import MARK, Network, PublicAddress, Site, World
 
 TABLE = "edge"
 FROM_EDUCATION = "cernet"
@@ -34,14 +34,10 @@ table ip {TABLE} {{
 """
 
 
-def provider_border(world: World, isp: Network) -> str:
+def provider_border(publics: Mapping[PublicAddress, Site]) -> str:
     """Static translation of public addresses and ports to the sites; what starts inside leaves with the border's own
     address."""
-    arrows = (
-        f"{s.public[isp.name][0]} . {s.public[isp.name][1]} : {s.address} . {s.port}"
-        for s in world.sites
-        if isp.name in s.public
-    )
+    arrows = (f"{address} . {port} : {s.address} . {s.port}" for (address, port), s in publics.items())
     pair = "ipv4_addr . inet_service"
     return f"""\
 table ip {TABLE} {{

@@ -16,6 +16,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from testbed.edge.bgp.spec import BgpSpec
+from testbed.edge.dns.spec import DnsSpec
 from testbed.edge.filters.spec import FilterSpec
 from testbed.model.quantities import Duration, Fraction, Rate, Size
 from testbed.model.topology import Count, Name, Spec
@@ -150,6 +152,7 @@ class ServerSpec(Spec):
 
     delay: Duration = Field(0, description="One way between the server and the campus router.")
     rate: Rate | None = Field(None, description="Rate of the server's link.")
+    connections: Count = Field(4096, ge=16, le=60_000, description="Connections that its nginx holds at once.")
 
 
 class CampusSpec(Spec):
@@ -268,5 +271,7 @@ class EdgeSpec(Spec):
         min_length=1, max_length=MAX_SITES, description="Accelerated web sites by host name."
     )
     redirect: RedirectSpec = Field(RedirectSpec(), description="Of mode `redirect`.")
+    dns: DnsSpec = Field(DnsSpec(), description="The name servers.")
+    bgp: BgpSpec = Field(BgpSpec(), description="Of mode `bgp`.")
     filter: FilterSpec | None = Field(None, description="Protection of the sites; null: none.")
     content: ContentSpec = Field(ContentSpec(), description="What every site serves.")

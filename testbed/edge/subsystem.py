@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.edge import expand as base
 from testbed.edge.check import world_of
-from testbed.edge.modes import mode_of
+from testbed.edge.dns import expand as dns
+from testbed.edge.filters import expand as filters
+from testbed.edge.modes import mode_of, views_of
 from testbed.edge.spec import EdgeSpec
 from testbed.errors import Problem
 from testbed.model.topology import Topology
@@ -24,29 +26,30 @@ class EdgeSubsystem:
 
     name = "edge"
     after: tuple[str, ...] = ()
-    programs = (ProgramNeed("nginx", "nginx-light"), ProgramNeed("nft", "nftables"))
+    programs = (
+        ProgramNeed("nginx", "nginx-light"),
+        ProgramNeed("nft", "nftables"),
+        ProgramNeed("knotd", "knot knot-module-geoip", least="3.2"),
+        ProgramNeed("dnsmasq", "dnsmasq-base"),
+        ProgramNeed("bird", "bird2"),
+    )
     spec = EdgeSpec
 
     def check(self, spec: EdgeSpec, topology: Topology) -> Iterable[Problem]:
-        """Whether prefixes, addresses and names fit together, and the mode is one that can be run."""
+        """Whether prefixes, addresses and names fit together."""
         yield from world_of(spec)[1]
-        try:
-            mode_of(spec.mode)
-        except NotImplementedError:
-            yield Problem(("edge", "mode"), f"mode `{spec.mode}` is not there yet", "write `none` or `redirect`")
 
     def expand(self, spec: EdgeSpec, topology: Topology, build: PlanBuilder) -> None:
         """The campus and what its mode adds."""
         world = world_of(spec)[0]
-        try:
-            mode = mode_of(spec.mode)
-        except NotImplementedError:
-            mode = None
-        if world is None or mode is None:
+        if world is None:
             base.stand_in(spec, build)
             return
+        mode = mode_of(spec.mode)
         base.expand(world, build)
         mode.expand(world, build)
+        dns.add(world, build, views_of(mode, world))
+        filters.add(world, build)
         build.section("edge", spec.model_dump(mode="json"))
 
     def start(self, lab: Lab, progress: Progress) -> Any:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from testbed.edge.spec import ServerSpec
 from testbed.edge.world import World
 from testbed.measure.content import content_blocks
 from testbed.plan.types import Service
@@ -18,6 +19,16 @@ PAGE, BULK = "/page", "/bulk"
 def configuration(world: World, server: str, extra: Iterable[str] = ()) -> str:
     """The nginx.conf of a server: one listening socket a port, whichever site's address was asked."""
     ports = dict.fromkeys(site.port for site in world.sites if site.server == server) or {80: None}
+    spec = world.spec.campus.servers[server]
+    return _configuration(ports, server, extra, (spec or ServerSpec()).connections)
+
+
+def mirror_configuration(world: World, mirror: str, extra: Iterable[str] = ()) -> str:
+    """The same for a server that has every site."""
+    return _configuration(world.ports, mirror, extra, ServerSpec().connections)
+
+
+def _configuration(ports: Iterable[int], server: str, extra: Iterable[str], slots: int) -> str:
     listens = "".join(f"    listen {port};\n" for port in ports)
     temporary = "".join(
         f"  {kind}_temp_path ${{dir}}/temp;\n" for kind in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi")
@@ -29,7 +40,7 @@ worker_processes 1;
 pid ${{dir}}/nginx.pid;
 error_log stderr warn;
 events {{
-  worker_connections 4096;
+  worker_connections {slots};
 }}
 http {{
   log_format site escape=json '{{"t":$msec,"client":"$remote_addr","site":"$server_addr","port":$server_port,'

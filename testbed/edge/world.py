@@ -105,6 +105,11 @@ class World:
     by_name: Mapping[str, Network]
 
     @property
+    def name_server(self) -> IPv4Address:
+        """The address of the authority for the sites' names: the last of the campus' prefix."""
+        return name_server(self.campus)
+
+    @property
     def networks(self) -> tuple[Network, ...]:
         """The providers and the education network."""
         return (*self.isps, self.education)
@@ -146,6 +151,11 @@ class World:
         """Every pair of networks and what lies between them."""
         for a, b in combinations(self.networks, 2):
             yield a, b, self.paths[frozenset((a.name, b.name))]
+
+
+def name_server(campus: IPv4Network) -> IPv4Address:
+    """The last host address of the campus' prefix."""
+    return IPv4Address(int(campus.broadcast_address) - 1)
 
 
 def paths_of(spec: EdgeSpec) -> dict[Pair, Impairment]:

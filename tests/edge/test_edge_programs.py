@@ -284,7 +284,7 @@ def test_who_makes_bad_requests_is_refused_for_a_while(lab: Lab) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
         log.connect(str(folder / requests.SOCKET))
         for status in (400, 302, 400, 408):
-            log.send(f"<190>Nov 30 06:42:22 redirector: {client} {status}".encode())
+            log.send(f"<190>Nov 30 06:42:22 edge: {client} {status}".encode())
     banned = ["nft", "list", "set", "ip", packets.TABLE, packets.BANNED]
     eventually(lambda: client in lab.exec("brt", banned, check=True).stdout, "the ban")
     assert json.loads((folder / "bans.jsonl").read_text().splitlines()[0])["errors"] == []

@@ -83,23 +83,23 @@ def test_limits_that_cannot_be(keys: dict[str, object], message: str) -> None:
 def test_limits_survive_json() -> None:
     spec = FilterSpec.model_validate({"opening": "7/s", "slow": "3s", "ban": None})
     assert FilterSpec.model_validate(json.loads(spec.model_dump_json())) == spec
-    assert "rate=50r/s" in "\n".join(requests.limits(spec))
+    assert "rate=50r/s" in "\n".join(requests.of_server(spec))
+    assert requests.of_server(None) == requests.of_redirector(None) == []
+    assert "syslog" not in "\n".join(requests.of_redirector(spec))  # nobody is banned
 
 
 def test_log_lines() -> None:
-    line = b"<190>Nov 30 06:42:22 redirector: 61.128.1.2 429"
+    line = b"<190>Nov 30 06:42:22 edge: 61.128.1.2 429"
     assert agent.parse(line) == ("61.128.1.2", 429)
     assert agent.parse(line + b"\n") == ("61.128.1.2", 429)
-    assert agent.parse(b"<190>Nov 30 06:42:22 redirector: 61.128.1.2 429 and more") is None
+    assert agent.parse(b"<190>Nov 30 06:42:22 edge: 61.128.1.2 429 and more") is None
     assert agent.parse(b"\xff") is None
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.sampled_from(["a", "b"]), st.sampled_from([200, 302, 400, 429]))))
 def test_a_ban_needs_that_many_bad_answers_in_that_time(seen: list[tuple[float, str, int]]) -> None:
     """Against the definition: whoever is banned had ``after`` bad answers within the time, since the last ban."""
-    ban = FilterSpec.model_validate({"ban": {"after": 3, "within": "10s"}}).ban
-    assert ban is not None
-    ledger = agent.Ledger(ban)
+    ledger = agent.Ledger(FilterSpec.model_validate({"ban": {"after": 3, "within": "10s"}}))
     counted: dict[str, list[float]] = {"a": [], "b": []}
     for now, source, status in sorted(seen):
         banned = ledger.see(source, status, now)
@@ -109,3 +109,11 @@ def test_a_ban_needs_that_many_bad_answers_in_that_time(seen: list[tuple[float, 
         assert banned == expected
         if banned:
             counted[source] = []
+
+
+def test_a_ban_for_too_many_good_requests() -> None:
+    ledger = agent.Ledger(FilterSpec.model_validate({"requests": "2/s", "ban": {"within": "2s"}}))
+    assert [ledger.see("a", 302, t) for t in (0, 0.1, 0.2, 0.3)] == [False] * 4
+    assert not ledger.see("b", 302, 0.35)
+    assert ledger.see("a", 302, 0.4)
+    assert not ledger.see("a", 302, 0.5), "it begins anew"

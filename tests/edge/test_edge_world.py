@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.edge import health, redirector, rulesets, traffic
 from testbed.edge.check import world_of
+from testbed.edge.modes import redirect
 from testbed.edge.spec import EdgeSpec
 from testbed.edge.world import World
 from testbed.net import ruleset
@@ -85,7 +86,7 @@ def test_rulesets_say_what_they_make() -> None:
         rulesets.inner_router(made),
         rulesets.inner_router_by_routes(),
         rulesets.redirector_by_routes(made),
-        *(rulesets.provider_border(made, isp) for isp in made.isps),
+        *(rulesets.provider_border(redirect.published(made, isp)) for isp in made.isps),
     ):
         assert ruleset.tables(text) == [("ip", "edge")]
     found = {item[2:]: number for item, number in ruleset.items(rulesets.inner_router(made)).items()}

@@ -69,6 +69,16 @@ def sessions(path: Path) -> list[SessionState]:
     return found
 
 
+def prefixes(path: Path) -> set[str]:
+    """Every prefix that a bird has told the kernel of; one without a usable next hop is not among them."""
+    found = set()
+    for line in ask(path, "show route primary"):
+        words = line.split()
+        if len(words) > 1 and "/" in words[0] and words[1] == "unicast":
+            found.add(words[0])
+    return found
+
+
 def routes_via(path: Path, destination: str) -> list[str]:
     """Names of the protocols that offer a route to an address, the best first."""
     found = []

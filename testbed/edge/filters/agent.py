@@ -1,7 +1,8 @@
-"""The ban agent: hears the redirector's log and refuses who made too many bad requests, at every border router.
+"""The ban agent: hears a web server's log and refuses who asked too much or too badly, at every border router.
 
-It runs in the redirector's node, as root, and reaches the border routers by entering their namespaces, where an
-operator would have a network for such things. Its job is JSON on the command line: socket, log, namespaces, filter.
+One runs beside the redirector's and each web server's nginx, as root, and reaches the border routers by entering their
+namespaces, where an operator would have a network for such things. Its job is JSON on the command line: socket, log,
+namespaces, filter.
 """
 
 from __future__ import annotations
@@ -15,41 +16,44 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
 from testbed.edge.filters.packets import ban_commands
 from testbed.edge.filters.requests import BAD
-from testbed.edge.filters.spec import SECOND, BanSpec, FilterSpec
+from testbed.edge.filters.spec import SECOND, FilterSpec
 from testbed.plan.types import Service
 
-_LINE = re.compile(rb"redirector: (\S+) (\d{3})\s*\Z")
+_LINE = re.compile(rb"edge: (\S+) (\d{3})\s*\Z")
 _SOURCES = 100_000
 """Sources that are remembered; beyond it the one that was quiet for longest is forgotten."""
 
 
-@dataclass
 class Ledger:
-    """Bad requests of late, by source."""
+    """Requests of late, by source."""
 
-    ban: BanSpec
-    _bad: dict[str, deque[float]] = field(default_factory=dict)
+    def __init__(self, spec: FilterSpec) -> None:
+        assert spec.ban is not None
+        self._within = spec.ban.within / SECOND
+        self._bad_ones = spec.ban.after
+        self._requests = max(1, int(spec.requests * self._within))
+        self._seen: dict[str, tuple[deque[float], deque[float]]] = {}
 
     def see(self, source: str, status: int, now: float) -> bool:
-        """Take one answer down; whether that was one too many. ``now`` is in seconds and never falls."""
-        if status not in BAD:
-            return False
-        times = self._bad.pop(source, None) or deque()
-        while times and times[0] <= now - self.ban.within / SECOND:
-            times.popleft()
-        times.append(now)
-        if len(times) >= self.ban.after:
+        """Take one answer down; whether that was a bad one too many, or one too many. ``now``: seconds, never falls."""
+        every, bad = self._seen.pop(source) if source in self._seen else (deque(), deque())
+        every.append(now)
+        if status in BAD:
+            bad.append(now)
+        for times in (every, bad):
+            while times and times[0] <= now - self._within:
+                times.popleft()
+        if len(bad) >= self._bad_ones or len(every) > self._requests:
             return True
-        self._bad[source] = times  # now the last in the order of the dictionary
-        if len(self._bad) > _SOURCES:
-            self._bad.pop(next(iter(self._bad)))
+        self._seen[source] = every, bad  # now the last in the order of the dictionary
+        if len(self._seen) > _SOURCES:
+            self._seen.pop(next(iter(self._seen)))
         return False
 
 
@@ -77,7 +81,7 @@ def run(job: dict[str, Any]) -> None:
     spec = FilterSpec.model_validate(job["filter"])
     if spec.ban is None:
         return
-    ledger = Ledger(spec.ban)
+    ledger = Ledger(spec)
     path = Path(job["socket"])
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard, Path(job["log"]).open("a", buffering=1) as log:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Protocol, cast
 
+from testbed.edge.dns.authority import View
 from testbed.edge.spec import Mode
 
 if TYPE_CHECKING:
@@ -34,9 +36,12 @@ class EdgeMode(Protocol):
         """The address that ``client`` gets for ``host``."""
 
 
+def views_of(mode: EdgeMode, world: World) -> Sequence[View]:
+    """What the name server tells resolvers by their network; a mode without ``views`` tells all the same."""
+    views: Callable[[World], Sequence[View]] | None = getattr(mode, "views", None)
+    return views(world) if views else ()
+
+
 def mode_of(name: Mode) -> EdgeMode:
-    """The module of a mode. NotImplementedError where there is none yet."""
-    try:
-        return cast(EdgeMode, import_module(f"{__name__}.{name.replace('-', '_')}"))
-    except ModuleNotFoundError as error:
-        raise NotImplementedError(name) from error
+    """The module of a mode."""
+    return cast(EdgeMode, import_module(f"{__name__}.{name.replace('-', '_')}"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
+
+from testbed.edge.dns.ask import resolve
 
 if TYPE_CHECKING:
     from testbed.edge.network import Edge
     from testbed.edge.world import World
     from testbed.plan.builder import PlanBuilder
     from testbed.progress import Progress
+
+__all__ = ["expand", "resolve", "start"]
 
 
 def expand(world: World, build: PlanBuilder) -> None:
@@ -18,8 +21,3 @@ def expand(world: World, build: PlanBuilder) -> None:
 
 def start(edge: Edge, progress: Progress) -> None:
     """Nothing to wait for."""
-
-
-def resolve(edge: Edge, client: str, host: str) -> IPv4Address:
-    """The site's own address."""
-    return edge.site(host).address

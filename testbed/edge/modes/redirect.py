@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from testbed.edge import names, redirector, rulesets
-from testbed.edge.modes.none import resolve
-from testbed.edge.world import MARK, World
+from testbed.edge.dns.ask import resolve
+from testbed.edge.filters import requests
+from testbed.edge.world import MARK, Network, PublicAddress, Site, World
 from testbed.plan.builder import PlanBuilder
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def expand(world: World, build: PlanBuilder) -> None:
     build.route(education.border, "default", names.INNER, table=MARK)
     build.nft(names.CAMPUS, rulesets.campus_router(world))
     for isp in world.isps:
-        build.nft(isp.border, rulesets.provider_border(world, isp))
+        build.nft(isp.border, rulesets.provider_border(published(world, isp)))
         build.rule(names.CAMPUS, priority=isp.table, fwmark=isp.number, table=isp.table)
         build.route(names.CAMPUS, "default", isp.border, table=isp.table)
     _redirector(world, build)
@@ -44,6 +45,11 @@ def expand(world: World, build: PlanBuilder) -> None:
     _probe_routes(world, build)
 
 
+def published(world: World, isp: Network) -> dict[PublicAddress, Site]:
+    """Which site is behind each public address and port of a provider."""
+    return {site.public[isp.name]: site for site in world.sites if isp.name in site.public}
+
+
 def _redirector(world: World, build: PlanBuilder) -> None:
     path = ("edge", "redirect")
     services = [redirector.service_of(isp.name) for isp in world.isps]
@@ -51,7 +57,7 @@ def _redirector(world: World, build: PlanBuilder) -> None:
     build.sysctl(names.REDIRECTOR, *redirector.UNPRIVILEGED_PORTS)
     build.sysctl(names.REDIRECTOR, "net/core/somaxconn", "4096")
     for isp in world.isps:
-        for path_, text in redirector.files(world, isp).items():
+        for path_, text in redirector.files(world, isp, requests.of_redirector(world.spec.filter)).items():
             build.file(names.REDIRECTOR, path_, text)
 
 

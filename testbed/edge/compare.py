@@ -1,0 +1,76 @@
+"""What the scenarios that compare modes do: a lab a mode from one topology, and a user's visit told to the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.edge.network import Edge, Fetch
+from testbed.edge.spec import EdgeSpec
+from testbed.edge.world import Client
+from testbed.errors import TestbedError
+from testbed.lab.up import up
+from testbed.model.topology import Topology
+from testbed.plan.expand import expand
+from testbed.plan.types import Plan
+
+if TYPE_CHECKING:
+    from testbed.measure.measure import Measure
+
+EXPERIMENT = "edge-compare"
+
+
+def plan_in_mode(topology: Topology, mode: str) -> Plan:
+    """The plan of a topology with its edge in another mode. TestbedError if there is no such mode, or it cannot be."""
+    spec = topology.sections.get("edge")
+    if not isinstance(spec, EdgeSpec):
+        raise TestbedError(f"topology {topology.name!r} has no edge", remedy="it needs a section `edge`")
+    changed = spec.model_copy(update={"mode": mode})
+    plan, problems = expand(topology.model_copy(update={"sections": {**topology.sections, "edge": changed}}))
+    if problems:
+        raise TestbedError(f"mode {mode!r}: {problems[0].message}", remedy=problems[0].remedy)
+    return plan
+
+
+@contextmanager
+def compared_lab(measure: Measure, planned: tuple[Topology, Plan, Path], mode: str) -> Iterator[Edge]:
+    """A lab of the scenario's topology in ``mode`` as long as the block lasts; its events go to the run."""
+    topology, _, path = planned
+    plan = plan_in_mode(topology, mode)
+    name = f"{plan.name}-{mode}-{os.getpid()}"
+    lab = up(plan, name, progress=measure.progress, owner=os.getpid(), topology=str(path.resolve()))
+    try:
+        measure.run.update(impairment=lab.record.impair or "none")
+        lab.listeners.append(measure.run.listener)
+        edge: Edge = lab.subsystem("edge")
+        yield edge
+    finally:
+        lab.down()
+
+
+def visit(edge: Edge, measure: Measure, client: Client, host: str, path: str, *, timeout: float) -> Fetch:
+    """Have a user fetch a path while nobody else does, and record it as event ``edge-compare`` with the ways that its
+    requests took."""
+    traced = edge.traced(client.node, host, path, timeout=timeout)
+    fetch = traced.fetch
+    last = fetch.hops[-1]
+    measure.event(
+        EXPERIMENT,
+        client.node,
+        network=client.network,
+        path=path,
+        outcome=fetch.outcome,
+        connect=last.connect,
+        first_byte=last.first_byte,
+        transfer=fetch.transfer,
+        redirect=sum(hop.total or 0.0 for hop in fetch.hops[:-1]),
+        total=fetch.total,
+        place=fetch.place,
+        bytes=fetch.bytes,
+        exchange=traced.exchange_bytes,
+        ways=traced.ways,
+    )
+    return fetch
