@@ -145,8 +145,8 @@ def common(paths: Paths, authorities: Iterable[str]) -> list[tuple[str, str]]:
         # was slow to start and had carried others' uploads by then, something. That one alone then had a weight and was
         # everybody's guard. This keeps them from counting what they carry between private addresses
         (COUNT_PRIVATE, "0"),
-        # sets of circuits to exits that share one stream: nothing that goes to an onion service uses them, and with them
-        # clients made ten circuits each in advance rather than four
+        # sets of circuits to exits that share one stream: nothing that goes to an onion service uses them, and clients
+        # made ten circuits each in advance with them, rather than four
         ("ConfluxEnabled", "0"),
         *(("DirAuthority", line) for line in authorities),
     ]
