@@ -33,12 +33,12 @@ def gap(name: str) -> list[Figure]:
 
 def pauses(world: PoolWorld, moves: int) -> list[float]:
     """The longest pause, ms, of each half second of a paced download; in each of which there is one move."""
-    clients = world.client("--path", "/big", "--seconds", "60", "--trace", str(SPACING))
+    clients = world.client(path="/big", seconds=60, trace=SPACING)
     for number in range(MOVES):
         if number < moves:
             rotate(world, 1)
         time.sleep(SPACING)
-    found = clients.stop()
+    found = clients.break_off()
     fail_if_wrong(found)
     return [value * 1000 for value in found["trace"][:MOVES]]
 
@@ -46,13 +46,12 @@ def pauses(world: PoolWorld, moves: int) -> list[float]:
 def many(name: str, connections: int = 500) -> list[Figure]:
     """All of 500 connections that make a request a second, moved to the other server and back."""
     with PoolWorld() as world:
-        words = ("--path", "/", "--pause", "1", "--connections", str(connections))
-        clients = world.client(*words, "--seconds", "60")
+        clients = world.client(pause=1, connections=connections, seconds=60)
         results = []
         for _ in range(MOVES):
             results.append(rotate(world, connections))
             time.sleep(SPACING)
-        found = clients.stop()
+        found = clients.break_off()
     fail_if_wrong(found)
     times = tuple(result.seconds * 1000 for result in results)
     gaps = sorted(value * 1000 for value in found["gaps"])

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 from testbed.errors import WaitTimeout
@@ -22,6 +18,7 @@ from testbed.model.topology import DefaultsSpec
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import Impairment
 from testbed.pool import fileserver
+from testbed.pool.clients import Clients
 from testbed.pool.dataplane import Service, furnish
 from testbed.pool.dispatch import Dispatcher
 from testbed.runtime.base import Process
@@ -79,7 +76,7 @@ class PoolWorld:
         self.address = ADDRESS6 if ipv6 else ADDRESS
         service = Service(ip_address(self.address), (("tcp", 80),))
         furnish(build, DISPATCHER, self.names, service)
-        for name in (CLIENT, *self.names):
+        for name in self.names:
             for path, text in fileserver.files().items():
                 build.file(name, path, text)
         plan = build.build()
@@ -112,13 +109,10 @@ class PoolWorld:
                 raise WaitTimeout(f"{name} to listen", 20, process.log_tail())
             time.sleep(0.01)
 
-    def client(self, *arguments: str, upload: int = 0) -> Clients:
+    def client(self, **options: Any) -> Clients:
         """Clients that use the service; back when all are connected."""
         assert self.lab is not None
-        words = ["python3", "-m", "web.client", self.address, *arguments]
-        if upload:
-            words += ["--upload", str(upload)]
-        return Clients(self.lab.command(CLIENT, words), self.lab.node_folder(CLIENT))
+        return Clients(self.lab, CLIENT, self.address, **options)
 
     def uploaded(self, name: str) -> dict[str, str]:
         """SHA-256 of the files that a server has been sent."""
@@ -143,32 +137,3 @@ class PoolWorld:
         else:
             os.environ["TESTBED_STATE"] = self._state_before
         shutil.rmtree(self._own_state, ignore_errors=True)
-
-
-class Clients:
-    """Clients under way; see ``testbed.pool.web.client``."""
-
-    def __init__(self, command: Sequence[str], folder: Path) -> None:
-        self._process = subprocess.Popen(
-            command, cwd=folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"the clients ended: {self._process.communicate()[1]}")
-
-    def stop(self) -> dict[str, Any]:
-        """Break off what is under way, and say what was until now."""
-        self._process.terminate()
-        return self.result()
-
-    def result(self, timeout: float = 60) -> dict[str, Any]:
-        """What became of them, once they are through."""
-        try:
-            out, said = self._process.communicate(timeout=timeout)
-        finally:
-            self._process.kill()
-            self._process.wait()
-        if self._process.returncode:
-            raise RuntimeError(f"the clients failed: {said}")
-        found: dict[str, Any] = json.loads(out)
-        return found

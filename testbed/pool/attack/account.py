@@ -19,12 +19,16 @@ EXPLOIT = "/cgi-bin/status"
 
 
 def intervals_of(
-    events: Iterable[Mapping[str, Any]], requests: Mapping[str, Sequence[float]], until: float
+    events: Iterable[Mapping[str, Any]],
+    requests: Mapping[str, Sequence[float]],
+    until: float,
+    since: float = float("-inf"),
 ) -> list[Interval]:
     """Stretches of service from a pool's events (``t`` in any unit, rising) and the times of each server's requests.
 
-    A stretch ends when another server gets the clients, when nobody does, or at ``until``. Of its server's requests
-    those count that were begun from its start to the start of the server's next stretch.
+    A stretch ends when another server gets the clients, when nobody does, or at ``until``; those that end before
+    ``since`` do not count, and the one that stands then counts from then on. Of its server's requests those count
+    that were begun from its start to the start of the server's next stretch.
     """
     stretches: list[dict[str, Any]] = []
     for event in sorted(events, key=lambda event: event["t"]):
@@ -44,7 +48,10 @@ def intervals_of(
             case "detected":
                 if open_one is not None and open_one["server"] == event["node"] and open_one["detected"] is None:
                     open_one["detected"] = event["t"]
-    return [_counted(stretch, stretches[number + 1 :], requests, until) for number, stretch in enumerate(stretches)]
+    kept = [stretch for stretch in stretches if stretch["end"] is None or stretch["end"] > since]
+    for stretch in kept[:1]:
+        stretch["start"] = max(stretch["start"], since)
+    return [_counted(stretch, kept[number + 1 :], requests, until) for number, stretch in enumerate(kept)]
 
 
 def _counted(
@@ -80,9 +87,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def account(pool: Pool, until: float) -> list[Interval]:
-    """The stretches of service of a pool until a moment of the monotonic clock, in seconds of the pool's time."""
-    real = intervals_of(pool.events(), request_times(pool), until)
+def account(pool: Pool, until: float, *, since: float = float("-inf")) -> list[Interval]:
+    """The stretches of service of a pool between two moments of the monotonic clock, in seconds of its own time."""
+    real = intervals_of(pool.events(), request_times(pool), until, since)
 
     def pool_time(moment: float | None) -> float | None:
         return None if moment is None else pool.at(moment) / 1e6

@@ -119,13 +119,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     print("ready", flush=True)
     until = time.monotonic() + options.seconds
     limit = until + options.patience
-    told: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    told: list[int] = []  # SIGTERM: begin nothing more; SIGINT: break off, what was complete counts
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: told.append(number))
     active, idle = set(clients), set[Client]()
     while active:
         now = time.monotonic()
-        if told:  # broken off; what was complete counts
+        if signal.SIGINT in told:
             break
+        if told and until > now:
+            until, limit = now, now + options.patience
         if now > limit:
             errors += [f"connection {item.number} hangs for {now - item.last:.1f} s" for item in active]
             break
