@@ -20,7 +20,7 @@ from testbed.measure.fetch import Download
 from testbed.measure.load import run_load
 from testbed.plan.load import load_text
 from testbed.runtime.base import UNPRIVILEGED_ID
-from testbed.tor.control import Control
+from testbed.tor.control import Control, await_event
 from testbed.tor.hsdir import parse_microdescriptors
 from testbed.tor.keys import onion_address, onion_key, relay_key
 from testbed.tor.network import TorNetwork
@@ -201,13 +201,17 @@ def test_naive_the_last_instance_has_all_hsdirs(lab: Lab, onions: OnionServices)
 
 def test_simultaneous_instances_share_a_counter(lab: Lab, onions: OnionServices) -> None:
     """Released together they publish with one revision counter, so each HSDir takes whose descriptor comes first."""
-    for _ in range(4):  # on a busy machine one of them may need a second more, and then has the higher counter
+    for attempt in range(4):  # on a busy machine one of them may need a second more, and then has the higher counter
+        if attempt:
+            onions.stop("shop")
         publications = {item.instance: item for item in onions.start("shop", 3, "simultaneous")}
-        if len({onions.descriptor(name).revision for name in publications}) == 1:
+        revisions = {onions.descriptor(name).revision for name in publications}
+        if len(revisions) == 1:
             break
-        onions.stop("shop")
     entries = onions.hsdir_map("shop")
-    assert {entry.revision for entry in entries} == {onions.descriptor(name).revision for name in publications}
+    assert {entry.revision for entry in entries} == {max(revisions)}
+    if len(revisions) > 1:
+        return  # too busy: with the highest counter an instance has all HSDirs, as of naive copies
     for entry in entries:
         assert entry.instance in publications
         assert entry.fingerprint not in publications[entry.instance].refused()
@@ -226,17 +230,19 @@ def test_hsdirs_of_a_service_that_never_published(onions: OnionServices) -> None
 
 
 def test_clients_forget(lab: Lab, tor: TorNetwork, onions: OnionServices) -> None:
-    """A client with a cached descriptor stays on it; after forgetting it asks again and finds the newcomer."""
+    """A client has the descriptor that it was given; after forgetting it has none, asks again and is served."""
     onions.start("shop", 1)
-    onions.forget_descriptors()  # those of instances that are gone
-    assert fetch(lab, "client1") == "shop1"
     label = onions.address("shop").removesuffix(".onion")
     with tor.control("client1") as control:
+        control.subscribe("HS_DESC")
+        control.ask(f"HSFETCH {label}")
+        await_event(control, lambda event: f" RECEIVED {label} " in f" {event} ", "the descriptor", 60)
         assert "revision-counter" in control.getinfo(f"hs/client/desc/id/{label}")
     onions.forget_descriptors()
     with tor.control("client1") as control, pytest.raises(TestbedError, match="client1"):
         control.getinfo(f"hs/client/desc/id/{label}")
     onions.forget_descriptors()  # nobody has anything to forget
+    assert fetch(lab, "client1") == "shop1"
 
 
 def test_each_start_is_that_of_a_new_machine(lab: Lab, onions: OnionServices) -> None:
