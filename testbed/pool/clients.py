@@ -15,9 +15,9 @@ from testbed.pool import fileserver
 class Clients:
     """Connections under way; made once all of them stand. ApplyError if they cannot be opened.
 
-    ``path`` is fetched again and again on each of ``connections``, with a ``pause`` between requests, for ``seconds`` or
-    until ``finish``; with ``upload``, so many bytes are sent instead. ``trace``: the longest pause of each stretch of so
-    many seconds.
+    ``path`` is fetched again and again on each of ``connections``, with a ``pause`` between requests, for ``seconds``
+    or until ``finish``; with ``upload``, so many bytes are sent instead. ``trace``: the longest pause of each stretch
+    of so many seconds.
     """
 
     def __init__(
