@@ -21,7 +21,9 @@ WORDS = {"none": "nobody dead", "others": "other relays dead", "hsdirs": "HSDirs
 """What a step was, in the order of a trial."""
 NOTE = (
     "A client picks one of the responsible HSDirs at random. If that one is dead, or has no descriptor, it asks the "
-    "next; a dead one costs a circuit that cannot be built, an empty one a question. Dead relays cost circuits too, "
+    "next. An empty one costs a question. On a dead one tor builds circuits again and again until it gives up the "
+    "request itself (TestingDirConnectionMaxStall): after 30 s in a testing network such as this one, after 5 min in "
+    "the public one; so with two dead ones in a row a client has no answer within a minute. Dead relays cost circuits, "
     "whether or not they are HSDirs, so as many relays beside the service's HSDirs and introduction points stand for "
     "comparison. Published for version 2 (UCL, 2015): a client asks the other HSDirs one by one until it finds a live "
     "descriptor. An HSDir keeps descriptors in memory only; one that comes back stays empty until the service "
