@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.pool.attack.account import intervals_of
-from testbed.pool.attack.model import Interval, delay, expected_share, summarise
+from testbed.pool.attack.model import Interval, delay, expected_of, expected_share, summarise
 
 seconds = st.floats(0.1, 1e4)
 
@@ -30,6 +30,9 @@ def test_expected_share_of_known_cases() -> None:
     assert expected_share(1e6, 1) == pytest.approx(0.5e-6, rel=1e-3)
     assert expected_share(1, 1e6) == pytest.approx(1, abs=2e-6)
     assert expected_share(1, math.inf) == 1
+    assert expected_of([100, 100], 100) == pytest.approx(1 / math.e)
+    assert expected_share(100, 50) < expected_of([50, 200], 100) < expected_share(100, 200)
+    assert math.isnan(expected_of([], 100))
 
 
 def test_expected_share_is_what_the_intruders_clock_gives() -> None:

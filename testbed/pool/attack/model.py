@@ -81,6 +81,12 @@ def expected_share(mean: float, period: float) -> float:
     return 1 + math.expm1(-x) / x
 
 
+def expected_of(lengths: Sequence[float], mean: float) -> float:
+    """The same for stretches of service of these lengths; NaN of none."""
+    total = sum(lengths)
+    return sum(length * expected_share(mean, length) for length in lengths if length) / total if total else math.nan
+
+
 def summarise(intervals: Sequence[Interval], seed: int = 0) -> Summary:
     """The figures of one pool; their 95 % intervals are from drawing stretches of service again (bootstrap)."""
     lengths = np.array([interval.exposure for interval in intervals])

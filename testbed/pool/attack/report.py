@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.measure.stats import Estimate
-from testbed.pool.attack.model import Interval, Summary, expected_share, summarise
+from testbed.pool.attack.model import Interval, Summary, expected_of, expected_share, summarise
 from testbed.report.blocks import Block, Figure, Section, Table, Text
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def sections(run: RunReader) -> list[Section]:
             lambda: trade_off(seen),
             "Left: share of the time of service under compromise against the time after which the server changes; the "
             "line is what an exponential intruder should reach, bars are 95 % intervals over stretches of service. "
-            "Right: how long servers were exposed.",
+            "Right: how long servers were exposed; the run cuts the first and last of each pool.",
         ),
     ]
     if any(len(trial.intervals) < 10 for trial in seen):
@@ -90,36 +90,27 @@ def table(seen: Sequence[Trial]) -> Table:
     rows = []
     for trial in seen:
         summary = trial.summary
-        expected = "" if trial.detection else f"{expected_share(trial.intruder, trial.timer):.1%}"
+        expected = expected_of([interval.exposure for interval in trial.intervals], trial.intruder)
+        when = "never" if math.isinf(trial.timer) else f"{trial.timer:g} s" + (" or seen" if trial.detection else "")
         rows.append(
             (
                 trial.pool,
-                "never" if math.isinf(trial.timer) else f"{trial.timer:g} s" + (" or seen" if trial.detection else ""),
+                when,
                 str(summary.intervals),
                 f"{summary.exposure.value:.1f}",
                 _percent(summary.share),
-                expected,
-                f"{summary.compromises}",
-                f"{summary.detected}" if trial.detection else "",
+                "" if trial.detection else f"{expected:.1%}",
+                f"{summary.compromises}" + (f" ({summary.detected} seen)" if trial.detection else ""),
                 f"{summary.leaked} of {summary.requests}",
                 str(trial.failed),
             )
         )
     return Table(
-        (
-            "pool",
-            "server changes",
-            "stretches of service",
-            "mean exposure, s",
-            "under compromise",
-            "expected",
-            "compromised",
-            "detected",
-            "requests answered meanwhile",
-            "failed or wrong",
-        ),
+        ("pool", "changes", "stretches", "exposure, s", "compromised", "expected", "times", "leaked", "failed"),
         rows,
-        caption="Exposure and compromise by how often the server changes",
+        caption="By how often the server changes: stretches of service and their mean length; share of the time of "
+        "service under compromise, with its 95 % interval, and what an exponential intruder should reach in stretches "
+        "of these lengths; how often he did it; requests that were answered meanwhile; requests that failed",
         text=(0, 1),
         console=True,
     )
@@ -179,4 +170,4 @@ def _percent(share: Estimate) -> str:
         return ""
     if share.low is None or share.high is None:
         return f"{share.value:.1%}"
-    return f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
+    return f"{share.value:.1%} ({share.low:.0%} to {share.high:.0%})"
