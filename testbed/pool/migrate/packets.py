@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from testbed.pool.migrate.kernel import FIN_RECEIVED
@@ -120,6 +121,7 @@ def checksum(data: bytes) -> int:
     return 0xFFFF - (int.from_bytes(data, "big") % 0xFFFF)
 
 
+@lru_cache(4096)
 def plain_address(text: str) -> IPv4Address | IPv6Address:
     """The address in a socket's name; of an IPv4 address in IPv6 form the IPv4 one."""
     if ":" not in text:
