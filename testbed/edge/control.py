@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.edge import names, redirector, rulesets
@@ -11,7 +12,7 @@ from testbed.edge.world import Network, World
 from testbed.errors import TestbedError
 from testbed.lab.state import write_atomically
 from testbed.net import ruleset
-from testbed.runtime.base import UNPRIVILEGED_ID, Process
+from testbed.runtime.base import UNPRIVILEGED_ID, Process, wait_all_gone
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -52,6 +53,29 @@ def master(lab: Lab, isp: str) -> Process:
         return lab.services(names.REDIRECTOR)[name][0]
     except KeyError:
         raise TestbedError(f"the redirector has no {name}", remedy="it is there in mode `redirect`") from None
+
+
+def end_orphans(lab: Lab, world: World, timeout: float = 2.0) -> None:
+    """End workers whose master was killed: they serve on by the table of then, and hold the address that a new master
+    needs. WaitTimeout if one does not go."""
+    masters = {master(lab, isp.name).pid for isp in world.isps}
+    orphans = [
+        Process(names.REDIRECTOR, "nginx worker", pid, started, lab.node_folder(names.REDIRECTOR))
+        for pid, started in lab.pids(names.REDIRECTOR).items()
+        if pid not in masters and _is_orphan(pid, masters)
+    ]
+    for orphan in orphans:
+        orphan.signal(signal.SIGKILL)
+    wait_all_gone(orphans, timeout)
+
+
+def _is_orphan(pid: int, masters: set[int]) -> bool:
+    """Whether a process is an nginx without one of ``masters`` above it."""
+    try:
+        name, _, fields = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return name == "nginx" and int(fields.split()[1]) not in masters
 
 
 def ruled_nodes(lab: Lab) -> list[str]:

@@ -248,6 +248,15 @@ class Edge:
             time.sleep(0.01)
         return time.monotonic() - began
 
+    def await_leaving(self, isp: str, timeout: float = 10.0) -> float:
+        """Wait until users of a provider are sent any other way than its own; seconds that took."""
+        began = time.monotonic()
+        while self.sent_to()[isp] == isp:
+            if time.monotonic() - began > timeout:
+                raise WaitTimeout(f"users of {isp} to be sent another way", timeout, "they are sent by their own")
+            time.sleep(0.01)
+        return time.monotonic() - began
+
     def await_redirector(self, progress: Progress) -> None:
         """Wait until every listener of the redirector answers."""
         for number, isp in enumerate(self.world.isps):

@@ -174,6 +174,7 @@ class Watch:
         service = redirector.service_of(isp.name)
         self._event("redirector", isp.name, message=f"{service.name} has ended and is started again")
         try:
+            control.end_orphans(self.lab, self.world)
             self.lab.spawn(names.REDIRECTOR, service)
         except TestbedError as error:
             self._event("redirector", isp.name, message=f"{service.name} does not start: {error.what}")

@@ -302,6 +302,13 @@ def test_programs_that_die_are_started_again(lab: Lab, edge: Edge) -> None:
     master.signal(signal.SIGKILL)
     await_that("another nginx", lambda: control.master(lab, "mobile").pid != master.pid)
     await_that("users to be redirected again", lambda: edge.fetch("mobile-1", HOST).redirected)
+    again = control.master(lab, "mobile")
+    await_that("its worker", lambda: Path(f"/proc/{again.pid}/task/{again.pid}/children").read_text())
+    control.send_to(lab, edge.world, "mobile", "unicom")  # it is the new one that serves
+    await_that("the new table", lambda: edge.fetch("mobile-1", HOST).place == "123.112.200.2:8001")
+    control.send_to(lab, edge.world, "mobile", "mobile")
+    await_that("the old table", lambda: edge.fetch("mobile-1", HOST).place == "111.0.200.2:8001")
+    assert again.alive()
     assert [event["network"] for event in events(lab, "redirector")] == ["mobile"]
 
 
