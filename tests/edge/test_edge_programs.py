@@ -288,7 +288,9 @@ def test_who_makes_bad_requests_is_refused_for_a_while(lab: Lab) -> None:
     banned = ["nft", "list", "set", "ip", packets.TABLE, packets.BANNED]
     eventually(lambda: client in lab.exec("brt", banned, check=True).stdout, "the ban")
     assert json.loads((folder / "bans.jsonl").read_text().splitlines()[0])["errors"] == []
-    assert tcp_connect(lab, "rt", f"{PUBLIC}:8001", timeout=0.3).outcome == "timeout"
+    outcome = tcp_connect(lab, "rt", f"{PUBLIC}:8001", timeout=0.3).outcome
+    if client in lab.exec("brt", banned, check=True).stdout:  # a stalled machine may have let the ban's time pass
+        assert outcome == "timeout"
     assert tcp_connect(lab, "ct", f"{PUBLIC}:8001", timeout=3).outcome == "ok"
     eventually(lambda: tcp_connect(lab, "rt", f"{PUBLIC}:8001", timeout=0.5).outcome == "ok", "the ban's end")
 

@@ -81,7 +81,7 @@ def test_limits_that_cannot_be(keys: dict[str, object], message: str) -> None:
 
 
 def test_limits_survive_json() -> None:
-    spec = FilterSpec.model_validate({"opening": "7/s", "slow": "3s", "ban": None})
+    spec = FilterSpec.model_validate({"opening": "7/s", "slow": "3s", "ban": {"after": 0}})
     assert FilterSpec.model_validate(json.loads(spec.model_dump_json())) == spec
     assert "rate=50r/s" in "\n".join(requests.of_server(spec))
     assert requests.of_server(None) == requests.of_redirector(None) == []

@@ -34,7 +34,6 @@ class Ledger:
     """Requests of late, by source."""
 
     def __init__(self, spec: FilterSpec) -> None:
-        assert spec.ban is not None
         self._within = spec.ban.within / SECOND
         self._bad_ones = spec.ban.after
         self._requests = max(1, int(spec.requests * self._within))
@@ -79,8 +78,6 @@ def service(folder: Path, namespaces: Sequence[Path], spec: FilterSpec, socket_n
 def run(job: dict[str, Any]) -> None:
     """Listen until the end of the lab."""
     spec = FilterSpec.model_validate(job["filter"])
-    if spec.ban is None:
-        return
     ledger = Ledger(spec)
     path = Path(job["socket"])
     path.unlink(missing_ok=True)

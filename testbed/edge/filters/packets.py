@@ -97,7 +97,6 @@ def ways_around(text: str) -> str:
 
 def ban_commands(source: IPv4Address, spec: FilterSpec) -> str:
     """What ``nft -f -`` is told to refuse a source from now on."""
-    assert spec.ban is not None
     element = f"element ip {TABLE} {BANNED}"
     lasts = f"{{ {source} timeout {spec.ban.lasts // SECOND}s }}"
     # an element that is there would keep its old time: put it in, take it out, and put it in anew, all at once

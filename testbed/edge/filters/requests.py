@@ -48,7 +48,7 @@ def _pauses(spec: FilterSpec) -> list[str]:
 
 def _log(spec: FilterSpec) -> list[str]:
     """Each answer's client and status to the ban agent, as RFC 3164 datagrams."""
-    if spec.ban is None:
+    if not spec.ban.after:
         return []
     return [
         "log_format ban '$remote_addr $status';",

@@ -29,7 +29,7 @@ def watched(edge: Edge) -> list[str]:
 def start(edge: Edge) -> None:
     """Start an agent beside each watched nginx, if the topology wants bans, and wait until all listen."""
     spec = edge.spec.filter
-    if spec is None or spec.ban is None:
+    if spec is None or not spec.ban.after:
         return
     borders = [edge.lab.namespace(network.border) for network in edge.world.networks]
     for node in watched(edge):

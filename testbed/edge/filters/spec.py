@@ -34,7 +34,7 @@ FORMATS[f"^{_PER_SECOND.pattern}$"] = lambda number: f"{number}/s"
 class BanSpec(Spec):
     """Who is refused for a while, by what the redirector's log says of them."""
 
-    after: Count = Field(20, ge=1, le=10_000, description="Bad requests of one source that are too many.")
+    after: Count = Field(20, ge=0, le=10_000, description="Bad requests of one source that are too many; 0: no bans.")
     within: Duration = Field(10 * SECOND, description="Time in which they are counted, at least 1s.")
     lasts: Duration = Field(60 * SECOND, description="How long the source is refused, at least 1s.")
 
@@ -57,7 +57,7 @@ class FilterSpec(Spec):
     syn_proxy: StrictBool = Field(
         False, description="Border routers answer SYNs themselves, and only whole handshakes reach the servers."
     )
-    ban: BanSpec | None = Field(BanSpec(), description="Who is refused for a while; null: nobody.")
+    ban: BanSpec = Field(BanSpec(), description="Who is refused for a while.")
 
     @model_validator(mode="after")
     def _whole_seconds(self) -> FilterSpec:
