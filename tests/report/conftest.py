@@ -83,3 +83,16 @@ class Page(HTMLParser):
 def page() -> Callable[[Path], Page]:
     """Reads a report."""
     return Page
+
+
+@pytest.fixture
+def rendered() -> None:
+    """Figures are rendered as ever."""
+
+
+@pytest.fixture(autouse=True)
+def _unrendered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made but not rendered, for tests that do not look at them: rendering is what takes long in a report,
+    and is matplotlib's. Those that do look ask for ``rendered`` or a whole report."""
+    if not {"rendered", "onion_report"} & set(request.fixturenames):
+        monkeypatch.setattr("testbed.report.build.save", lambda figure, name, folder: f'<svg id="{name}"></svg>')

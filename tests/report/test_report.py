@@ -91,6 +91,7 @@ def test_an_invalid_run_says_so_first(tmp_path: Path, page: Callable[[Path], Any
     assert shown.prose.index("INVALID") < shown.prose.index("One repeat") < shown.prose.index("Summary")
 
 
+@pytest.mark.usefixtures("rendered")
 def test_nothing_in_a_run_can_break_out_of_its_text(tmp_path: Path, page: Callable[[Path], Any]) -> None:
     path = FakeRun(
         tmp_path,

@@ -39,6 +39,7 @@ def test_runs_are_listed_with_scenario_date_status_and_validity(root: Path, caps
     killed.close("passed")
 
 
+@pytest.mark.usefixtures("rendered")
 def test_a_report_is_made_again_by_name_by_path_and_by_beginning(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

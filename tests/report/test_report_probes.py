@@ -33,6 +33,7 @@ def shown(run: Run, page: Callable[[Path], Any]) -> Any:
     return found
 
 
+@pytest.mark.usefixtures("rendered")
 def test_medians_by_step(run: Run, page: Callable[[Path], Any]) -> None:
     for repeat in (1, 2):
         at = 10.0 * repeat
@@ -95,6 +96,7 @@ def test_links_as_they_were_measured(run: Run, page: Callable[[Path], Any]) -> N
     assert "3 links with a delay or a rate not tried." in found.prose
 
 
+@pytest.mark.usefixtures("rendered")
 def test_names_cannot_break_out(run: Run, page: Callable[[Path], Any]) -> None:
     for series in ("ping_rtt", "tcp_connect", "http_total", "dns_seconds", "throughput_bps"):
         pinged(run, 1.0, [0.1, math.inf, -1.0, math.nan, 0.0, 5.0], HOSTILE, series)
