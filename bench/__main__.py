@@ -29,6 +29,8 @@ BENCHMARKS = {
     "lfsr": "bench.pool",
     "migrate-gap": "bench.migrate",
     "migrate-500": "bench.migrate",
+    "edge-gain": "bench.edge",
+    "redirector-ratio": "bench.edge",
 }
 """Module of each benchmark; its ``measure(name)`` gives a ``Figure``, or several."""
 

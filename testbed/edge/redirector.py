@@ -40,6 +40,7 @@ def configuration(
 daemon off;
 worker_processes 1;
 worker_rlimit_nofile 16384;
+pcre_jit on;
 pid {folder}/{isp}.pid;
 error_log stderr warn;
 events {{
@@ -55,10 +56,10 @@ http {{
   map $host:$server_port $place {{
     include {folder}/{isp}.sites;
   }}
-  # raw, as the client wrote it, and without its host where it wrote an absolute one
-  map $request_uri $target {{
-    ~^/ $request_uri;
-    ~^\\? /$request_uri;
+  map $request_method $kept {{
+    default 1;
+    GET 0;
+    HEAD 0;
   }}
   server {{
 {listens}    server_name "";
@@ -71,13 +72,14 @@ http {{
     if ($place = "") {{
       return 421;
     }}
-    if ($target = "") {{
-      return 400;
+    # the target is raw, as the client wrote it, without scheme and host; it must never go on with the host before it
+    if ($request_uri !~ ^/) {{
+      return {kept} $place/$request_uri;
     }}
-    if ($request_method !~ ^(GET|HEAD)$) {{
-      return {kept} $place$target;
+    if ($kept) {{
+      return {kept} $place$request_uri;
     }}
-    return {status} $place$target;
+    return {status} $place$request_uri;
   }}
 }}
 """

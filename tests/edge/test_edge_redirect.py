@@ -125,7 +125,7 @@ EXACT: list[tuple[bytes, int, str]] = [
     (request("GET /x HTTP/1.1", f"Host: {HOST}:80"), 302, f"{PLACE}/x"),
     (request(f"GET http://{HOST}/x?y HTTP/1.1", "Host: evil.test"), 302, f"{PLACE}/x?y"),
     (request(f"GET http://{HOST} HTTP/1.1", f"Host: {HOST}"), 302, f"{PLACE}/"),
-    (request(f"GET http://{HOST}?q HTTP/1.1", f"Host: {HOST}"), 302, f"{PLACE}/?q"),
+    (request(f"GET http://{HOST}?q HTTP/1.1", f"Host: {HOST}"), 307, f"{PLACE}/?q"),
     (request("GET //evil.test/x HTTP/1.1", f"Host: {HOST}"), 302, f"{PLACE}//evil.test/x"),
     (request("GET /../../x HTTP/1.1", f"Host: {HOST}"), 400, ""),
     (request("GET /%0d%0aSet-Cookie:%20a=b HTTP/1.1", f"Host: {HOST}"), 302, f"{PLACE}/%0d%0aSet-Cookie:%20a=b"),
