@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from testbed import scenario
+from testbed.edge.contest import PROGRAMS
 from testbed.edge.experiment import fetches
+from testbed.lab.programs import find
 from testbed.measure.reader import RunReader
 
 pytestmark = pytest.mark.root
@@ -53,7 +55,7 @@ def test_edge_flood(state: Path, tmp_path: Path) -> None:
     topology = smaller(
         "campus-flood.yaml", tmp_path, ("connections: 512", "connections: 128"), ("slow: 2s", "slow: 1s")
     )
-    parameters = {"count": "100", "calm": "1s", "hold": "3s", "period": "300ms"}
+    parameters = {"count": "100", "calm": "500ms", "hold": "3s", "period": "300ms"}
     outcome = scenario.run(
         "edge_flood", runs=tmp_path / "runs", topology=topology, parameters=parameters, fidelity=False
     )
@@ -63,3 +65,15 @@ def test_edge_flood(state: Path, tmp_path: Path) -> None:
     assert all(fetch.outcome == "ok" for fetch in filtered if fetch.network != "telecom")
     assert [event.node for event in run.events("edge-flood")] == ["telecom"] * 2
     assert "<h2>Flood and filters</h2>" in (run.path / "report.html").read_text()
+
+
+def test_edge_scale(state: Path, tmp_path: Path) -> None:
+    if not all(find(program) for program in PROGRAMS):
+        pytest.skip("needs wrk and haproxy")
+    parameters = {"sites": "50", "prefixes": "100", "changes": "2", "rounds": "1", "seconds": "1s", "connections": "8"}
+    run = the_run(scenario.run("edge_scale", runs=tmp_path / "runs", parameters=parameters))
+    (sized,) = run.events("edge-sizes")
+    assert sized.detail["sites"] == 50
+    assert len(run.events("edge-change")) == 2
+    assert len({(event.detail["server"], event.detail["connection"]) for event in run.events("edge-load")}) == 6
+    assert "<h2>Scale</h2>" in (run.path / "report.html").read_text()

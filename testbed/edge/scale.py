@@ -1,0 +1,106 @@
+"""A campus grown to many sites and prefixes: how large configurations get, and how long a change takes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.edge import control, names, redirector, rulesets
+from testbed.edge.dns import authority
+from testbed.edge.modes import redirect as redirection
+from testbed.edge.modes import smart_dns
+from testbed.edge.network import Edge
+from testbed.edge.spec import EdgeSpec, SiteSpec
+from testbed.edge.world import World
+from testbed.errors import TestbedError, WaitTimeout
+from testbed.lab.up import up
+from testbed.measure.probes.http import http_get
+from testbed.model.topology import Topology
+from testbed.plan.expand import expand
+
+if TYPE_CHECKING:
+    from testbed.measure.measure import Measure
+
+FIRST_BLOCK = 20
+"""First octet of the further prefixes of the first provider; the others follow, two apart."""
+PREFIX_BITS = 20
+
+
+def grown(spec: EdgeSpec, sites: int, prefixes: int) -> EdgeSpec:
+    """The same edge with ``sites`` sites and about ``prefixes`` prefixes of all providers together.
+
+    Nobody watches over it: to a watch a redirector under full load looks dead, and would be started anew.
+    """
+    each = prefixes // len(spec.isps)
+    isps = {}
+    for number, (name, isp) in enumerate(spec.isps.items()):
+        block, size = int(IPv4Address(f"{FIRST_BLOCK + 2 * number}.0.0.0")), 2 ** (32 - PREFIX_BITS)
+        more = [f"{IPv4Address(block + size * index)}/{PREFIX_BITS}" for index in range(each - len(isp.prefixes))]
+        isps[name] = isp.model_copy(update={"prefixes": (*isp.prefixes, *more)})
+    names = {f"s{number}.campus.test": SiteSpec() for number in range(1, sites + 1)}
+    redirect = spec.redirect.model_copy(update={"health": None})
+    return spec.model_copy(update={"isps": isps, "sites": names, "redirect": redirect})
+
+
+def sizes(world: World) -> dict[str, int]:
+    """Bytes of each configuration that grows with sites or prefixes, by what it is."""
+    isp = world.isps[0]
+    hosts = [site.host for site in world.sites]
+    views = smart_dns.views(world)
+    one = len(authority.views_text(hosts[:1], views))
+    return {
+        "redirector, table of one provider": len(redirector.places(world.sites, isp.name)),
+        "inner router": len(rulesets.inner_router(world)),
+        "education network's border router": len(rulesets.education_border(world)),
+        "one provider's border router": len(rulesets.provider_border(redirection.published(world, isp))),
+        # each name has its own list of all prefixes; a whole one would be made for nothing else
+        "smart DNS, views (estimated from one site)": one * len(hosts),
+    }
+
+
+@contextmanager
+def grown_lab(measure: Measure, topology: Topology, path: Path, sites: int, prefixes: int) -> Iterator[Edge]:
+    """A lab of a topology grown so far, as long as the block lasts; how long it took goes to the run."""
+    spec = topology.sections.get("edge")
+    if not isinstance(spec, EdgeSpec):
+        raise TestbedError(f"topology {topology.name!r} has no edge", remedy="it needs a section `edge`")
+    sections = {**topology.sections, "edge": grown(spec, sites, prefixes)}
+    began = time.monotonic()
+    plan, problems = expand(topology.model_copy(update={"sections": sections}))
+    if problems:
+        raise TestbedError(f"{sites} sites, {prefixes} prefixes: {problems[0].message}", remedy=problems[0].remedy)
+    expanded = time.monotonic()
+    lab = up(plan, f"{plan.name}-{os.getpid()}", progress=measure.progress, owner=os.getpid(), topology=str(path))
+    try:
+        measure.event("edge-grown", plan_seconds=expanded - began, up_seconds=time.monotonic() - expanded)
+        measure.run.update(impairment=lab.record.impair or "none")
+        lab.listeners.append(measure.run.listener)
+        edge: Edge = lab.subsystem("edge")
+        yield edge
+    finally:
+        lab.down()
+
+
+def change_time(edge: Edge, way: str, timeout: float = 20.0) -> float:
+    """Seconds from the decision to send the first provider's users another way until they are sent there."""
+    isp, site = edge.world.isps[0], edge.world.sites[-1]
+    wanted = redirector.place(site, way, site.public[way])
+    began = time.monotonic()
+    control.send_to(edge.lab, edge.world, isp.name, way)
+    while True:
+        said = _location(edge, isp.listener.ip, site.host, site.port)
+        if said.startswith(wanted):
+            return time.monotonic() - began
+        if time.monotonic() - began > timeout:
+            raise WaitTimeout(f"users of {isp.name} to be sent to {wanted}", timeout, said)
+
+
+def _location(edge: Edge, listener: IPv4Address, host: str, port: int) -> str:
+    url = f"http://{host}:{port}/page"
+    answer = http_get(edge.lab, names.INNER, url, follow=False, timeout=5, address=str(listener))
+    return answer.headers.get("location", answer.outcome)
