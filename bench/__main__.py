@@ -9,9 +9,10 @@ from importlib import import_module
 BENCHMARKS = {
     "star-100": "bench.star",
     "star-300": "bench.star",
-    "bringup-small": "bench.bringup",
-    "bringup-paper": "bench.bringup",
-    "bringup-warm": "bench.bringup",
+    "bringup-small": "bench.tor_bringup",
+    "bringup-paper": "bench.tor_bringup",
+    "bringup-warm": "bench.tor_bringup",
+    "bringup-chutney": "bench.tor_bringup",
     "tor-scale": "bench.tor_scale",
     "demo": "bench.demo",
     "hybrid-60": "bench.hybrid",

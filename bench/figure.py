@@ -17,7 +17,8 @@ class Figure:
 
     name: str
     unit: str
-    target: float
+    target: float | None
+    """None: there is none, it is there to compare with."""
     values: tuple[float, ...]
 
     def row(self) -> dict[str, object]:
@@ -36,7 +37,8 @@ class Figure:
         """For people."""
         row = self.row()
         spread = f"median of {row['runs']}, {row['least']} to {row['most']}"
-        return f"{row['value']} {self.unit} ({spread}; target {self.target:g})"
+        aim = "" if self.target is None else f"; target {self.target:g}"
+        return f"{row['value']} {self.unit} ({spread}{aim})"
 
 
 def seconds_of(arguments: Sequence[str], *, timeout: float = 600) -> tuple[float, str]:

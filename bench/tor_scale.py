@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from bench.figure import Figure, seconds_of
+from bench.usage import processor_seconds, proportional_mib
 
 SIZES = (20, 50, 100, 200)
 """Relays; beside them one authority, and a client for four relays."""
@@ -48,10 +49,7 @@ def topology(relays: int) -> str:
 
 
 def bring_up(file: Path, started: float) -> dict[str, float]:
-    """Seconds since the wall clock ``started`` until the network is ready, MiB and processor seconds of its tors.
-
-    Memory is the proportional set size (proc(5), smaps_rollup), in which a shared page counts once for all.
-    """
+    """Seconds since the wall clock ``started`` until the network is ready, MiB and processor seconds of its tors."""
     from testbed.lab.up import up
     from testbed.plan.load import load_topology
 
@@ -63,22 +61,12 @@ def bring_up(file: Path, started: float) -> dict[str, float]:
         return {
             "nodes": len(pids),
             "seconds": round(seconds, 1),
-            "mib": round(sum(map(_memory, pids)) / 2**20),
-            "cpu": round(sum(map(_processor, pids)), 1),
+            "mib": round(proportional_mib(pids)),
+            "cpu": round(processor_seconds(pids), 1),
             "load": round(os.getloadavg()[0], 1),
         }
     finally:
         lab.down()
-
-
-def _memory(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-
-
-def _processor(pid: int) -> float:
-    words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -118,6 +118,34 @@ def test_a_plan_is_refused_before_anything_is_made(
         preflight(plan)
 
 
+FAILING = """\
+#!/bin/sh
+case $1 in
+print_phases) printf 'CHUTNEY_CONFIG_PHASES=1\\nCHUTNEY_LAUNCH_PHASES=1\\n' ;;
+configure) mkdir -p "$CHUTNEY_DATA_DIR/nodes/000c" && echo "SocksPort 9000" > "$CHUTNEY_DATA_DIR/nodes/000c/torrc" ;;
+start) echo "user $(id -u): Couldn't launch test000c"; exit 255 ;;
+*) echo "Usage: chutney {command/test} {networkfile}"; exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.root
+@pytest.mark.tor
+@pytest.mark.usefixtures("module_state")
+def test_a_verb_that_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in that cannot start its network: the error has its last words, and nothing of the lab is left."""
+    (folder / "networks").mkdir()
+    (folder / "networks/hs-v3-min").write_text("")
+    (folder / "chutney").write_text(FAILING)
+    (folder / "chutney").chmod(0o755)
+    monkeypatch.setenv(cli.VARIABLE, str(folder))
+    _, plan = load_text(TOPOLOGY)
+    with pytest.raises(TestbedError, match=r"`chutney start` failed for hs-v3-min.*\n.*user 10001: Couldn't launch"):
+        up(plan)
+    with pytest.raises(TestbedError, match="there is no lab"):
+        attach(plan.name)
+
+
 def test_settings_of_the_user_come_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Except where a network's things are, and in which phase it is."""
     monkeypatch.setenv("CHUTNEY_START_TIME", "30")

@@ -20,7 +20,7 @@ from testbed.runtime.base import UNPRIVILEGED_ID
 
 VARIABLE = "CHUTNEY_PATH"
 HOME = "https://gitlab.torproject.org/tpo/core/chutney"
-START_TIME = 600
+START_TIME = 300
 """Seconds that chutney waits for its network; its own 60 or 120 are often too short (see its issue 40022)."""
 
 _FOLDERS = ("networks", "lib/chutney/networks", "lib/chutney/data/networks")
