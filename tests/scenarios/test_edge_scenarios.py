@@ -36,7 +36,7 @@ def rows(found: RunReader, name: str) -> list[list[str]]:
 
 
 def test_modes_beside_each_other(state: Path, tmp_path: Path) -> None:
-    found = recorded(tmp_path, "edge_compare")
+    found = recorded(tmp_path, "edge_compare", modes="none,redirect")
     cells = {(cell.mode, cell.network, cell.path): cell for cell in compare.cells(found)}
     assert len(cells) == 12
     assert all(visit.detail["outcome"] == "ok" for cell in cells.values() for visit in cell.visits)

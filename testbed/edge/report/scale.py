@@ -17,9 +17,9 @@ TARGET = 0.95
 WORDS = {"new": "a connection for each request", "kept": "connections kept open"}
 NOTE = (
     "Nothing was published on scale. The redirector's table grows with sites alone, the inner router's set with "
-    "prefixes alone; views of smart DNS grow with their product, since each name has a list of all prefixes. Requests a second "
-    "of a core are requests for each second of processor time that the server used: unlike those of a clock they do not "
-    f"depend on what else runs here. The aim is at least {TARGET} of plain nginx, which knows no sites."
+    "prefixes alone; views of smart DNS grow with their product, since each name has a list of all prefixes. Requests "
+    "a second of a core are requests for each second of processor time that the server used: unlike those of a clock "
+    f"they do not depend on what else runs here. The aim is at least {TARGET} of plain nginx, which knows no sites."
 )
 
 
