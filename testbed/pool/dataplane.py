@@ -98,7 +98,8 @@ def ruleset(service: Service) -> str:
         "  }",
         "  chain answer {",
         f"    ct mark {RESET} reject with tcp reset",
-        "    ct mark != 0 iifname . ct mark != @owners drop",
+        "    iifname . ct mark @owners accept",
+        "    drop",  # also what tracking calls invalid, which has no mark
         "  }",
         "  chain arrive {",
         "    type filter hook prerouting priority mangle ;",

@@ -178,16 +178,16 @@ class Dispatcher:
             for name in (old, new):
                 server = self._servers[name]
                 peer = stack.enter_context(closing(Peer(name, server.control, server.namespace)))
-                sides.append(Side(peer, self._mark(name), server.delay_s))
+                capture = namespace.inside(server.namespace, lambda: Capture(self._service.address))
+                stack.enter_context(closing(capture))
+                sides.append(Side(peer, self._mark(name), capture, server.delay_s))
             source, target = sides
-            capture = namespace.inside(self._servers[old].namespace, lambda: Capture(self._service.address))
-            stack.enter_context(closing(capture))
             while True:
                 stay = [item.connection for item in outcome.failed if item.connection and not item.lost]
                 batch = source.peer.give(but=[(str(item.client), item.client_port) for item in stay])
                 if batch:
                     with self._reading:
-                        outcome.add(carry(batch, source, target, self._table, capture, hook))
+                        outcome.add(carry(batch, source, target, self._table, hook))
                     end = time.perf_counter()
                     if end < deadline:
                         continue

@@ -55,6 +55,8 @@ class Side:
 
     peer: Peer
     mark: int
+    capture: Capture
+    """Of what arrives there."""
     delay_s: float = 0.0
     """How long a packet is under way from where the mark is looked at to the server."""
 
@@ -140,15 +142,14 @@ class _Batch:
             self.out(item, reason)
 
 
-def carry(
-    given: Sequence[Given], source: Side, target: Side, table: Conntrack, capture: Capture, hook: Hook | None = None
-) -> Outcome:
+def carry(given: Sequence[Given], source: Side, target: Side, table: Conntrack, hook: Hook | None = None) -> Outcome:
     """Move connections that ``source`` has let go to ``target``; the calling thread is in the target's namespace.
 
-    ``capture`` sees what arrives at the source. A connection whose move fails before the last step is given back to
-    ``source`` as it was. What failed is in the outcome, with the reason, and is not raised.
+    A connection whose move fails before the last step is given back to ``source`` as it was. What failed is in the
+    outcome, with the reason, and is not raised.
     """
-    capture.of(())
+    for side in (source, target):
+        side.capture.of(())
     items, strange = _named(given)
     batch = _Batch(items, hook)
     with closing(Injector()) as injector:
@@ -156,7 +157,7 @@ def carry(
         going = set(batch.ready)
         back = [item for item in items if item not in going]
         batch.each("thaw", lambda item: _go(item, injector))
-        _deliver(batch, capture, injector)
+        _deliver(batch, (source, target), injector)
         try:
             if batch.ready:
                 batch.run("run", target.peer.run)
@@ -165,7 +166,7 @@ def carry(
         kept = _give_back(back, source, table)
         if batch.ready and source.delay_s:
             time.sleep(source.delay_s)  # what was under way to the old server still finds its socket, and is seen
-            _deliver(batch, capture, injector)
+            _deliver(batch, (source,), injector)
     lost = [item for item in items if item.reason and item in going]
     for item in items:
         if item in going:
@@ -199,9 +200,10 @@ def _prepare(batch: _Batch, target: Side, table: Conntrack) -> BaseException | N
     return None
 
 
-def _deliver(batch: _Batch, capture: Capture, injector: Injector) -> None:
+def _deliver(batch: _Batch, sides: Sequence[Side], injector: Injector) -> None:
     """Give the moved connections what their clients sent meanwhile."""
-    for packet in capture.of({item.name for item in batch.ready}):
+    names = {item.name for item in batch.ready}
+    for packet in [packet for side in sides for packet in side.capture.of(names)]:
         with suppress(OSError):  # then the client repeats it
             injector.deliver(packet)
 
@@ -243,8 +245,8 @@ def _restore(item: _Item) -> None:
 def _go(item: _Item, injector: Injector) -> None:
     assert item.state is not None
     assert item.new is not None
-    injector.finish(item.state)
     tcp.thaw(item.new, item.state)
+    injector.finish(item.state)
     if item.state.send_queue:
         injector.ask(item.state)
 

@@ -230,6 +230,7 @@ def restore(state: TcpState) -> socket.socket:
     """
     made = socket.socket(state.family, socket.SOCK_STREAM)
     try:
+        _DROP_ALL.attach(made)  # or it would acknowledge what a step that fails yet takes away again
         made.setsockopt(_TCP, TCP_REPAIR, kernel.REPAIR_ON)
         if state.family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -266,6 +267,7 @@ def thaw(connection: socket.socket, state: TcpState) -> None:
 
     Raises OSError if the kernel does not take what was never sent.
     """
+    connection.setsockopt(socket.SOL_SOCKET, kernel.SO_DETACH_FILTER, 0)
     connection.setsockopt(_TCP, TCP_REPAIR, kernel.REPAIR_OFF_SILENT)
     _let_listen(connection)
     connection.setblocking(False)
