@@ -24,6 +24,7 @@ BENCHMARKS = {
     "wire-throughput": "bench.wire",
     "wire-packets": "bench.wire",
     "wire-aggregate": "bench.wire",
+    "wire-onion": "bench.wire_onion",
     "wire-restart": "bench.wire",
     "pool-virtual": "bench.pool",
     "pool-million": "bench.pool",

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.wire_world import World
-from testbed.net.wire.control import Traffic
+from testbed.net.wire.control import Traffic, Wire
 from testbed.net.wire.protocol import LATENESS_BUCKETS, quantile_us
 
 _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
@@ -47,9 +48,9 @@ class Carried:
         )
 
 
-def measured(world: World, work: Callable[[], None]) -> Carried:
-    """What the wire carries while ``work`` runs."""
-    with world.wire() as wire:
+def measured(folder: Path, work: Callable[[], None]) -> Carried:
+    """What the wire whose state is in ``folder`` carries while ``work`` runs."""
+    with Wire(folder) as wire:
         pid = wire.status().pid
         assert pid
         start, cpu, before = time.monotonic(), _cpu(pid), _totals(wire.statistics())
@@ -179,7 +180,7 @@ def small_packets(world: World, source: str, target: str, seconds: float, rate: 
                 sender.send(data)
 
         with _in_real_time():
-            return measured(world, work)
+            return measured(world.folder, work)
 
 
 def one_flow(world: World, source: str, target: str, seconds: float) -> Carried:
@@ -197,7 +198,7 @@ def one_flow(world: World, source: str, target: str, seconds: float) -> Carried:
                 connection.sendall(data)
 
         send(1)
-        return measured(world, lambda: send(seconds))
+        return measured(world.folder, lambda: send(seconds))
 
 
 def many_flows(world: World, pairs: Sequence[tuple[str, str]], seconds: float, rate: int, piece: int) -> Carried:
@@ -213,7 +214,7 @@ def many_flows(world: World, pairs: Sequence[tuple[str, str]], seconds: float, r
                 with suppress(BlockingIOError):
                     senders[number % len(senders)].send(data)
 
-        return measured(world, work)
+        return measured(world.folder, work)
 
 
 def _connect(world: World, source: str, target: str) -> socket.socket:
