@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from wire_traffic import MakeWorld, Stream, link_name, reaches, reference, round_trips, wait_for
+from wire_traffic import ANY_CORE, MakeWorld, Stream, link_name, reaches, reference, round_trips, wait_for
 
 from bench.wire_world import World, pair, plan_of, star
 from testbed.net.wire.model import behaviour
@@ -201,6 +201,7 @@ def test_tcp_survives_it_all(make_world: MakeWorld) -> None:
     assert counters.corrupted > 0
 
 
+@ANY_CORE
 def test_c16_one_mtu(make_world: MakeWorld) -> None:
     """C16: a packet of exactly the MTU passes unfragmented, one byte more does not; also of a jumbo link."""
     world = make_world(
@@ -215,9 +216,9 @@ def test_c16_one_mtu(make_world: MakeWorld) -> None:
     for source, target, mtu in (("a", "b", 1400), ("c", "b", 9000)):
         peer = world.plan.links_of(source)[0].peer(source)
         assert peer.node == target
-        words = ["ping", "-c1", "-W2", "-M", "do", str(peer.addresses[0].ip)]
-        assert "1 received" in world.run(source, *words, "-s", str(mtu - 28))
-        assert "1 received" not in world.run(source, *words, "-s", str(mtu - 27))
+        words = ["ping", "-c1", "-M", "do", str(peer.addresses[0].ip)]
+        assert "1 received" in world.run(source, *words, "-W2", "-s", str(mtu - 28))
+        assert "1 received" not in world.run(source, *words, "-W0.3", "-s", str(mtu - 27))
 
 
 def test_c14_no_drop_at_high_rate_and_delay(make_world: MakeWorld) -> None:
@@ -250,6 +251,7 @@ def test_full_queue_drops_and_counts(make_world: MakeWorld) -> None:
         wait_for("a frame", lambda: wire.statistics()[name]["forward"].counters.in_flight == room + 1)
 
 
+@ANY_CORE
 def test_rate(make_world: MakeWorld) -> None:
     """A token bucket at the TAP limits a delayed link: bytes by the receiver's clock, 15 % either way."""
     rate_mbit = 8
@@ -289,6 +291,7 @@ def test_rate(make_world: MakeWorld) -> None:
     assert total * 8 / seconds / 1e6 == pytest.approx(rate_mbit * 1448 / 1514, rel=0.15)
 
 
+@ANY_CORE
 def test_ipv6(make_world: MakeWorld) -> None:
     """Frames are carried whatever is in them."""
     world = make_world(
@@ -300,6 +303,7 @@ def test_ipv6(make_world: MakeWorld) -> None:
     assert reaches(world)
 
 
+@ANY_CORE
 def test_switch(make_world: MakeWorld) -> None:
     """A delayed link may end in a switch."""
     world = make_world(

@@ -9,12 +9,12 @@ import socket
 import stat
 
 import pytest
-from wire_traffic import MakeWorld, link_name, reaches
+from wire_traffic import ANY_CORE, MakeWorld, link_name, reaches
 
 from bench.wire_world import World, pair
 from testbed.net.wire.service import address_of
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, ANY_CORE]
 
 
 def connect(world: World) -> socket.socket:
