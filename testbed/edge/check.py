@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from difflib import get_close_matches
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import pairwise
 
 from testbed.edge import names
-from testbed.edge.spec import FIRST_PORT, EdgeSpec, IspSpec, SiteSpec
+from testbed.edge.findings import Findings
+from testbed.edge.publics import Publics
+from testbed.edge.spec import EdgeSpec, IspSpec, SiteSpec
 from testbed.edge.world import (
     Client,
     Network,
-    PublicAddress,
     Site,
     World,
     name_server,
-    network_specs,
     paths_of,
 )
 from testbed.errors import Path, Problem
-from testbed.plan.addresses import Allocator, parse_network
+from testbed.plan.addresses import Allocator
 
 
 def world_of(spec: EdgeSpec) -> tuple[World | None, list[Problem]]:
@@ -31,17 +28,8 @@ def world_of(spec: EdgeSpec) -> tuple[World | None, list[Problem]]:
     return (None if maker.problems else world), maker.problems
 
 
-class _Maker:
-    """Collects problems while the parts are put together."""
-
-    def __init__(self, spec: EdgeSpec) -> None:
-        self.spec = spec
-        self.problems: list[Problem] = []
-        self.specs = network_specs(spec)
-        self.prefixes: dict[str, tuple[IPv4Network, ...]] = {}
-
-    def problem(self, path: Path, message: str, remedy: str, *, other: Path | None = None, key: bool = False) -> None:
-        self.problems.append(Problem(path, message, remedy, at_key=key, other=other))
+class _Maker(Findings):
+    """Puts the parts together."""
 
     def make(self) -> World | None:
         spec = self.spec
@@ -66,28 +54,6 @@ class _Maker:
         by_name = {network.name: network for network in networks}
         return World(spec, tuple(networks[:-1]), networks[-1], tuple(sites), campus, paths_of(spec), by_name)
 
-    def _network_of(self, text: str, path: Path) -> IPv4Network | None:
-        try:
-            network = parse_network(text)
-        except ValueError as error:
-            message, _, remedy = str(error).partition("; ")
-            self.problem(path, message, remedy)
-            return None
-        if not isinstance(network, IPv4Network):
-            self.problem(path, f"{text} is IPv6; a campus edge is IPv4 so far", "write a prefix such as 61.128.0.0/16")
-            return None
-        return network
-
-    def _address_of(self, text: str, path: Path) -> IPv4Address | None:
-        try:
-            address = ip_address(text)
-        except ValueError:
-            address = None
-        if not isinstance(address, IPv4Address):
-            self.problem(path, f"{text!r} is not an IPv4 address", "write one such as 61.128.200.2")
-            return None
-        return address
-
     def _prefixes(self) -> None:
         """Every prefix belongs to one network."""
         claims: list[tuple[int, int, IPv4Network, str, Path]] = []
@@ -95,7 +61,7 @@ class _Maker:
             found = []
             for index, text in enumerate(network.prefixes):
                 at: Path = (*path, "prefixes", index)
-                prefix = self._network_of(text, at)
+                prefix = self.network_of(text, at)
                 if prefix is not None:
                     found.append(prefix)
                     claims.append((int(prefix.network_address), int(prefix.broadcast_address), prefix, name, at))
@@ -118,29 +84,20 @@ class _Maker:
             return -1
         return list(self.specs).index(network)
 
-    def _known(self, name: str, known: list[str], path: Path, what: str = "network") -> bool:
-        if name in known:
-            return True
-        near = get_close_matches(name, known, 1)
-        shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
-        remedy = f"did you mean {near[0]!r}?" if near else f"there are: {shown}"
-        self.problem(path, f"there is no {what} {name!r}", remedy)
-        return False
-
     def _resolvers(self) -> None:
         known = list(self.specs)
         for network, path in self.specs.values():
             if network.resolver is not None:
-                self._known(network.resolver, known, (*path, "resolver"))
+                self.known_name(network.resolver, known, (*path, "resolver"))
             for index, client in enumerate(network.clients):
                 if client.resolver is not None:
-                    self._known(client.resolver, known, (*path, "clients", index, "resolver"))
+                    self.known_name(client.resolver, known, (*path, "clients", index, "resolver"))
 
     def _pairs(self) -> None:
         seen: dict[frozenset[str], Path] = {}
         for index, pair in enumerate(self.spec.exchange.pairs):
             path = ("edge", "exchange", "pairs", index, "between")
-            known = [self._known(name, list(self.specs), (*path, end)) for end, name in enumerate(pair.between)]
+            known = [self.known_name(name, list(self.specs), (*path, end)) for end, name in enumerate(pair.between)]
             if not all(known):
                 continue
             both = frozenset(pair.between)
@@ -153,7 +110,7 @@ class _Maker:
 
     def _campus(self) -> IPv4Network | None:
         path = ("edge", "campus", "prefix")
-        prefix = self._network_of(self.spec.campus.prefix, path)
+        prefix = self.network_of(self.spec.campus.prefix, path)
         inside = self.prefixes[self.spec.education.name] if self.spec.education.name not in self.spec.isps else ()
         if prefix is None or not inside:
             return None
@@ -165,7 +122,7 @@ class _Maker:
         return prefix
 
     def _sites(self, campus: IPv4Network | None) -> list[Site]:
-        publics = _Publics(self)
+        publics = Publics(self)
         for host, site in self.spec.sites.items():
             publics.take(host, site or SiteSpec())
         server = name_server(campus) if campus else None
@@ -179,9 +136,9 @@ class _Maker:
             site = written or SiteSpec()
             servers = list(self.spec.campus.servers)
             if site.server is not None:
-                self._known(site.server, servers, ("edge", "sites", host, "server"), "web server")
+                self.known_name(site.server, servers, ("edge", "sites", host, "server"), "web server")
             for isp in site.https:
-                self._known(isp, list(self.spec.isps), ("edge", "sites", host, "https", isp), "provider")
+                self.known_name(isp, list(self.spec.isps), ("edge", "sites", host, "https", isp), "provider")
             if site.address is not None:
                 address = IPv4Address(site.address) if not self.problems else None
             else:
@@ -201,7 +158,7 @@ class _Maker:
 
     def _own_address(self, host: str, text: str, campus: IPv4Network | None, taken: dict[IPv4Address, Path]) -> None:
         path = ("edge", "sites", host, "address")
-        address = self._address_of(text, path)
+        address = self.address_of(text, path)
         if address is None or campus is None:
             return
         if address == name_server(campus):
@@ -220,7 +177,7 @@ class _Maker:
 
     def _listeners(self) -> list[IPv4Interface]:
         path = ("edge", "redirect", "addresses")
-        prefix = self._network_of(self.spec.redirect.addresses, path)
+        prefix = self.network_of(self.spec.redirect.addresses, path)
         if prefix is None:
             return []
         needed = 2 * len(self.specs)
@@ -251,9 +208,9 @@ class _Maker:
         def cable() -> tuple[IPv4Interface, IPv4Interface] | None:
             """The router's end and the other end."""
             subnet = space.allocate(31)
-            return (
-                None if subnet is None else (IPv4Interface((int(subnet[0]), 31)), IPv4Interface((int(subnet[1]), 31)))
-            )
+            if subnet is None:
+                return None
+            return IPv4Interface((int(subnet[0]), 31)), IPv4Interface((int(subnet[1]), 31))
 
         space.allocate(31)  # no node is called 61.128.0.0
         cables = [cable() for _ in range(2 + len(spec.clients))]
@@ -280,80 +237,3 @@ class _Maker:
             uplink_router=sound[0][0], uplink_border=sound[0][1], publics=publics, listener=listener,
             educational=educational,
         )  # fmt: skip
-
-
-class _Publics:
-    """Public addresses and ports of the sites: those that are written, and then the rest in turn."""
-
-    def __init__(self, maker: _Maker) -> None:
-        self.maker = maker
-        self.found: dict[str, dict[str, PublicAddress]] = {}
-        self.owners: dict[tuple[str, PublicAddress], tuple[str, Path]] = {}
-        self.next: dict[tuple[str, IPv4Address], int] = {}
-        self.waiting: deque[tuple[str, str, IPv4Address]] = deque()
-
-    def take(self, host: str, site: SiteSpec) -> None:
-        """What a site says of its public addresses."""
-        spec = self.maker.spec
-        path: Path = ("edge", "sites", host, "public")
-        for isp in site.public:
-            self.maker._known(isp, list(spec.isps), (*path, isp), "provider")
-        lacking = [isp for isp, one in spec.isps.items() if one.public is None and not self._address(site, isp)]
-        if lacking:
-            message = f"site {host!r} has no public address in {', '.join(map(repr, lacking))}"
-            remedy = "add it under `public`, or give the provider a `public` address for all sites"
-            self.maker.problem(path[:-1], message, remedy, key=True)
-        for isp, one in spec.isps.items():
-            written = site.public.get(isp)
-            text = (written.address if written else None) or one.public
-            if text is None:
-                continue
-            own = written is not None and written.address is not None
-            at = (*path, isp) if own else ("edge", "isps", isp, "public")
-            address = self.maker._address_of(text, at)
-            if address is None:
-                continue
-            prefixes = self.maker.prefixes[isp]
-            if prefixes and not any(address in prefix for prefix in prefixes):
-                message = f"{address} is outside of {isp!r} ({prefixes[0]}{', ...' if len(prefixes) > 1 else ''})"
-                self.maker.problem(at, message, f"write an address in {prefixes[0]}")
-            elif written is not None and written.port is not None:
-                self._own(host, isp, (address, written.port), (*path, isp))
-            else:
-                self.waiting.append((host, isp, address))
-
-    def _address(self, site: SiteSpec, isp: str) -> str | None:
-        written = site.public.get(isp)
-        return written.address if written else None
-
-    def _own(self, host: str, isp: str, public: PublicAddress, path: Path) -> None:
-        other = self.owners.get((isp, public))
-        if other is not None:
-            message = f"{public[0]}:{public[1]} of site {host!r} is that of site {other[0]!r} already"
-            self.maker.problem(path, message, "give each site its own port", other=other[1])
-            return
-        self.owners[isp, public] = host, path
-        self.found.setdefault(host, {})[isp] = public
-
-    def of(self, host: str) -> dict[str, PublicAddress]:
-        """All of a site's, by provider in the order of the topology."""
-        while self.waiting:
-            name, isp, address = self.waiting.popleft()
-            port = self.next.get((isp, address), FIRST_PORT)
-            while (isp, (address, port)) in self.owners:
-                port += 1
-            self.next[isp, address] = port + 1
-            if port > 65535:
-                self.maker.problem(("edge", "sites"), f"{address} has no port left for site {name!r}", "add addresses")
-                continue
-            self._own(name, isp, (address, port), ("edge", "sites", name))
-        mine = self.found.get(host, {})
-        return {isp: mine[isp] for isp in self.maker.spec.isps if isp in mine}
-
-
-def problems_of(spec: EdgeSpec) -> Iterator[Problem]:
-    """What is wrong with an edge as a whole."""
-    yield from world_of(spec)[1]
-
-
-__all__ = ["problems_of", "world_of"]

@@ -12,16 +12,15 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from testbed.edge import control, names, redirector, rulesets
 from testbed.edge.health import EDUCATION, Probes, ways
 from testbed.edge.network import STATE, Edge
+from testbed.edge.probing import Echo, Question, ping_socket
 from testbed.edge.spec import HealthSpec
 from testbed.edge.world import Network
 from testbed.errors import TestbedError
@@ -33,14 +32,10 @@ from testbed.net.netlink import Netlink
 from testbed.plan.types import Plan
 
 _LINK_GROUP = 1  # RTMGRP_LINK, rtnetlink(7)
-_ECHO, _ECHO_REPLY = 8, 0
 _RULES_EVERY = 1.0
 """Seconds between two looks at the rulesets."""
-_ANSWER_WITHIN = 0.4
-"""Seconds for the redirector to answer; it has nothing to wait for, and takes a millisecond."""
 _SILENCES = 2
 """Questions in a row without answer that make a listener down, at most: each takes as long as two probes."""
-_QUESTION = b"HEAD / HTTP/1.1\r\nHost: watch.invalid\r\nConnection: close\r\n\r\n"
 
 
 class Watch:
@@ -58,7 +53,7 @@ class Watch:
         self.sent: dict[str, str] = {isp.name: isp.name for isp in self.world.isps}
         self.asked: dict[str, int] = {}
         self.heard: dict[str, int] = {}
-        self.questions: dict[str, _Question] = {}
+        self.questions: dict[str, Question] = {}
         self.selector = selectors.DefaultSelector()
         self.number = 0
         self.stopping = False
@@ -66,7 +61,7 @@ class Watch:
 
     def _open(self) -> None:
         for isp in self.world.isps:
-            pinger = inside(self.lab.namespace(names.INNER), _ping_socket)
+            pinger = inside(self.lab.namespace(names.INNER), ping_socket)
             pinger.connect((str(isp.uplink_router.ip), 0))
             self.selector.register(pinger, selectors.EVENT_READ, self._reader(isp.name, pinger))
         for node in (names.CAMPUS, *(isp.border for isp in self.world.isps)):
@@ -101,7 +96,7 @@ class Watch:
         self.number = (self.number + 1) % 0x10000
         for key in list(self.selector.get_map().values()):
             reader = key.data
-            if isinstance(reader, _Reader):
+            if isinstance(reader, Echo):
                 self.asked[reader.isp] = self.number
                 reader.send(self.number)
         for isp in self.world.isps:
@@ -110,12 +105,12 @@ class Watch:
                 if question is not None:
                     question.close(self.selector)
                     changed |= self.listening[isp.name].heard(question.answered)
-                self.questions[isp.name] = _Question(self.lab, isp, self.world.ports[0], self.selector)
+                self.questions[isp.name] = Question(self.lab, isp, self.world.ports[0], self.selector)
         if changed:
             self._decide("probes")
 
-    def _reader(self, isp: str, pinger: socket.socket) -> _Reader:
-        return _Reader(isp, pinger, self.heard)
+    def _reader(self, isp: str, pinger: socket.socket) -> Echo:
+        return Echo(isp, pinger, self.heard)
 
     def _links_changed(self, listener: socket.socket) -> Callable[[], None]:
         def changed() -> None:
@@ -228,73 +223,6 @@ class Watch:
 
     def _event(self, what: str, isp: str, **detail: object) -> None:
         self.lab.event("edge", self.world.by_name[isp].border, what=what, network=isp, **detail)
-
-
-class _Reader:
-    """The echo socket of one provider."""
-
-    def __init__(self, isp: str, pinger: socket.socket, heard: dict[str, int]) -> None:
-        self.isp, self._socket, self._heard = isp, pinger, heard
-
-    def send(self, number: int) -> None:
-        """Ask once. What cannot be sent is not answered either."""
-        with suppress(OSError):
-            self._socket.send(struct.pack("!BBHHH", _ECHO, 0, 0, 0, number) + b"edge")
-
-    def __call__(self) -> None:
-        try:
-            while data := self._socket.recv(256):
-                if data[0] == _ECHO_REPLY:
-                    self._heard[self.isp] = struct.unpack_from("!H", data, 6)[0]
-        except OSError:
-            pass  # nothing more, or an error that an earlier probe has met
-
-
-class _Question:
-    """One request to a listener of the redirector. Any answer will do."""
-
-    def __init__(self, lab: Lab, isp: Network, port: int, selector: selectors.BaseSelector) -> None:
-        self.answered = False
-        self._ended = False
-        self._deadline = time.monotonic() + _ANSWER_WITHIN
-        self._socket = inside(lab.namespace(names.INNER), _stream_socket)
-        self._selector = selector
-        self._asked = False
-        self._socket.connect_ex((str(isp.listener.ip), port))
-        selector.register(self._socket, selectors.EVENT_WRITE, self)
-
-    def __call__(self) -> None:
-        try:
-            if not self._asked:
-                self._socket.send(_QUESTION)
-                self._asked = True
-                self._selector.modify(self._socket, selectors.EVENT_READ, self)
-                return
-            self.answered = self._socket.recv(256).startswith(b"HTTP/1.1 ")
-        except OSError:
-            pass
-        self._ended = True
-        self._selector.unregister(self._socket)
-
-    def over(self) -> bool:
-        """Whether there is an answer, or none in time."""
-        return self._ended or time.monotonic() > self._deadline
-
-    def close(self, selector: selectors.BaseSelector) -> None:
-        """Give the socket back."""
-        if not self._ended:
-            selector.unregister(self._socket)
-        self._socket.close()
-
-
-def _ping_socket() -> socket.socket:
-    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, socket.IPPROTO_ICMP)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-    return opened
-
-
-def _stream_socket() -> socket.socket:
-    return socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
 
 def _link_socket() -> socket.socket:

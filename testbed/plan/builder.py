@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from ipaddress import ip_network
-from typing import Any, Literal
+from typing import Any
 
 from testbed.errors import Path, Problem
 from testbed.model.quantities import format_duration_us
@@ -21,12 +21,10 @@ from testbed.plan.impairments import burst_is_possible, impairment_of, jitter_pl
 from testbed.plan.interfaces import resolve_links
 from testbed.plan.islands import disconnected
 from testbed.plan.names import mac_address
-from testbed.plan.policy import Policy, checked_path, checked_sysctl, is_main, loopback_interface
+from testbed.plan.policy import PolicyVerbs, is_main
 from testbed.plan.routes import Attachment, Layer3, compute_routes, static_routes
 from testbed.plan.types import (
-    MAIN_TABLE,
     End,
-    File,
     Impairment,
     Kind,
     Link,
@@ -35,7 +33,6 @@ from testbed.plan.types import (
     Node,
     Plan,
     Route,
-    Rule,
     RuntimeName,
     Service,
 )
@@ -47,17 +44,17 @@ LEAST_MEMORY = 6 * 2**20
 """Smallest memory limit that the Docker engine takes, bytes."""
 
 
-class PlanBuilder:
+class PlanBuilder(PolicyVerbs):
     """Mutable while a topology is expanded; ``build`` makes the frozen plan."""
 
     def __init__(self, name: str, seed: int, description: str, defaults: DefaultsSpec) -> None:
+        super().__init__()
         self.problems: list[Problem] = []
         self.defaults = defaults
         self._name, self._seed, self._description = name, seed, description
         self._nodes: dict[str, NodeDraft] = {}
         self._links: list[LinkDraft] = []
         self._sections: dict[str, dict[str, Any]] = {}
-        self._policy = Policy()
 
     def problem(self, path: Path, message: str, remedy: str = "") -> None:
         """Record a mistake of the user."""
@@ -175,65 +172,6 @@ class PlanBuilder:
     def section(self, name: str, data: dict[str, Any]) -> None:
         """Store what a subsystem needs at run time. It must be plain JSON; ValueError or TypeError if it is not."""
         self._sections[name] = json.loads(json.dumps(data, allow_nan=False))
-
-    def route(self, node: str, destination: str, via: str, *, table: int = MAIN_TABLE) -> None:
-        """Give ``node`` a route (a prefix, or ``default``: all of IPv4) through its neighbour ``via``.
-
-        The next hop is the neighbour's address on the link that they share; ``neighbour:interface`` tells several
-        apart. In the main table it replaces a computed route to the same prefix. ValueError for what cannot be.
-        """
-        network = ip_network("0.0.0.0/0") if destination == "default" else ip_network(destination)
-        self._policy.route(node, network, via, table)
-
-    def rule(
-        self,
-        node: str,
-        *,
-        priority: int,
-        table: int,
-        source: str | None = None,
-        destination: str | None = None,
-        fwmark: int | None = None,
-        iif_from: str | None = None,
-        family: Literal[4, 6] | None = None,
-    ) -> None:
-        """Have ``node`` route by ``table`` what matches. ``iif_from``: what comes in from that neighbour.
-
-        The family is that of ``source`` or ``destination``, else IPv4 unless given. ValueError for what cannot be.
-        """
-        networks = [ip_network(text) for text in (source, destination) if text is not None]
-        versions = {network.version for network in networks} | ({family} if family else set())
-        if len(versions) > 1:
-            raise ValueError(f"rule of {node}: IPv4 and IPv6 in one")
-        rule = Rule(
-            family=6 if 6 in versions else 4,
-            priority=priority,
-            source=ip_network(source) if source else None,
-            destination=ip_network(destination) if destination else None,
-            fwmark=fwmark,
-            table=table,
-        )
-        self._policy.rule(node, rule, iif_from)
-
-    def loopback(self, node: str, address: str) -> None:
-        """Give ``node`` one more address on ``lo``. No computed route leads to it; several nodes may have the same."""
-        self._policy.of(node).loopback.append(loopback_interface(address))
-
-    def sysctl(self, node: str, key: str, value: str) -> None:
-        """Set ``key`` (``net/ipv4/...``) to ``value`` in the node's namespace."""
-        self._policy.of(node).sysctls[checked_sysctl(key)] = value
-
-    def nft(self, node: str, text: str) -> None:
-        """Load a ruleset in the node's namespace. Several of one node make one transaction, in this order."""
-        self._policy.of(node).nft.append(text)
-
-    def file(self, node: str, path: str, text: str) -> None:
-        """Put a text file into the node's folder; ``${dir}`` in it becomes that folder."""
-        self._policy.of(node).files.append(File(path=checked_path(path), text=text))
-
-    def service(self, node: str, service: Service) -> None:
-        """Give ``node`` one more program that runs from ``up`` on."""
-        self._policy.of(node).services.append(service)
 
     def node_names(self) -> list[str]:
         """Names so far, in order."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_interface
+from ipaddress import ip_interface, ip_network
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from testbed.plan.types import MAIN_TABLE, End, File, Interface, Link, Network, Route, Rule, Service
 
@@ -105,6 +105,72 @@ class Policy:
             "files": tuple(things.files),
             "services": (*services, *things.services),
         }
+
+
+class PolicyVerbs:
+    """What a plan builder can be told about nodes beside links; next hops may be named before their links are."""
+
+    def __init__(self) -> None:
+        self._policy = Policy()
+
+    def route(self, node: str, destination: str, via: str, *, table: int = MAIN_TABLE) -> None:
+        """Give ``node`` a route (a prefix, or ``default``: all of IPv4) through its neighbour ``via``.
+
+        The next hop is the neighbour's address on the link that they share; ``neighbour:interface`` tells several
+        apart. In the main table it replaces a computed route to the same prefix. ValueError for what cannot be.
+        """
+        network = ip_network("0.0.0.0/0") if destination == "default" else ip_network(destination)
+        self._policy.route(node, network, via, table)
+
+    def rule(
+        self,
+        node: str,
+        *,
+        priority: int,
+        table: int,
+        source: str | None = None,
+        destination: str | None = None,
+        fwmark: int | None = None,
+        iif_from: str | None = None,
+        family: Literal[4, 6] | None = None,
+    ) -> None:
+        """Have ``node`` route by ``table`` what matches. ``iif_from``: what comes in from that neighbour.
+
+        The family is that of ``source`` or ``destination``, else IPv4 unless given. ValueError for what cannot be.
+        """
+        networks = [ip_network(text) for text in (source, destination) if text is not None]
+        versions = {network.version for network in networks} | ({family} if family else set())
+        if len(versions) > 1:
+            raise ValueError(f"rule of {node}: IPv4 and IPv6 in one")
+        rule = Rule(
+            family=6 if 6 in versions else 4,
+            priority=priority,
+            source=ip_network(source) if source else None,
+            destination=ip_network(destination) if destination else None,
+            fwmark=fwmark,
+            table=table,
+        )
+        self._policy.rule(node, rule, iif_from)
+
+    def loopback(self, node: str, address: str) -> None:
+        """Give ``node`` one more address on ``lo``. No computed route leads to it; several nodes may have the same."""
+        self._policy.of(node).loopback.append(loopback_interface(address))
+
+    def sysctl(self, node: str, key: str, value: str) -> None:
+        """Set ``key`` (``net/ipv4/...``) to ``value`` in the node's namespace."""
+        self._policy.of(node).sysctls[checked_sysctl(key)] = value
+
+    def nft(self, node: str, text: str) -> None:
+        """Load a ruleset in the node's namespace. Several of one node make one transaction, in this order."""
+        self._policy.of(node).nft.append(text)
+
+    def file(self, node: str, path: str, text: str) -> None:
+        """Put a text file into the node's folder; ``${dir}`` in it becomes that folder."""
+        self._policy.of(node).files.append(File(path=checked_path(path), text=text))
+
+    def service(self, node: str, service: Service) -> None:
+        """Give ``node`` one more program that runs from ``up`` on."""
+        self._policy.of(node).services.append(service)
 
 
 def loopback_interface(text: str) -> Interface:
