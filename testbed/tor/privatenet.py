@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from testbed.errors import Problem
+from testbed.errors import Path, Problem
 from testbed.model.topology import Topology
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import Plan
@@ -66,10 +66,16 @@ class TestbedEngine:
 
     def expand(self, spec: TorSpec, build: PlanBuilder) -> None:
         """Each node on its own link."""
-        router = spec.attach or build.core()
+        places: list[tuple[str, Path]] = [(spec.attach or build.core(), ("tor", "attach") if spec.attach else ("tor",))]
+        of_clients = [(router, ("tor", "clients_at", index)) for index, router in enumerate(spec.clients_at)] or places
+        clients = 0
         for name, role in tor_nodes(spec):
             build.node(name, ("tor",), runtime="process", subsystem="tor", role=role)
-            build.attach(name, router, ("tor", "attach") if spec.attach else ("tor",), spec.link)
+            router, path = places[0]
+            if role == "client":
+                router, path = of_clients[clients % len(of_clients)]
+                clients += 1
+            build.attach(name, router, path, spec.link)
 
     def lacks(self, spec: TorSpec, plan: Plan) -> Iterable[tuple[str, str]]:
         """Nothing but the program tor, which the subsystem names."""

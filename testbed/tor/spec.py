@@ -36,6 +36,7 @@ class TorSpec(Spec):
     exits: Annotated[Count, Field(ge=0, le=100, description="Exit relays.")] = 0
     clients: Annotated[Count, Field(ge=0, le=500, description="Onion clients, each with its own SOCKS port.")] = 1
     attach: str | None = Field(None, description="Router that the nodes hang on.")
+    clients_at: tuple[str, ...] = Field((), description="Routers that the clients hang on, in turn; else `attach`.")
     link: AttachmentSpec | None = Field(None, description="The link of each node to its router.")
     lifetime: Duration = Field(
         3 * 3600 * 10**6,

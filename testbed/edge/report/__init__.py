@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from testbed.edge.report import compare, dns_faults, failover, flood, scale
+from testbed.edge.report import combined, compare, dns_faults, failover, flood, scale
 
 if TYPE_CHECKING:
     from testbed.measure.reader import RunReader
     from testbed.report.blocks import Section
 
-_EXPERIMENTS = (compare, failover, dns_faults, flood, scale)
+_EXPERIMENTS = (compare, failover, dns_faults, flood, scale, combined)
 
 
 def sections(run: RunReader) -> list[Section]:
