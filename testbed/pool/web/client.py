@@ -35,8 +35,7 @@ class Client:
         self.servers: dict[str, int] = {}
         self.idle_until = 0.0
         self.trace: list[float] = []  # the longest gap of each stretch of time
-        self.born = time.monotonic()
-        self.begin()
+        self.born = 0.0
 
     def begin(self) -> None:
         """Prepare the next request."""
@@ -114,6 +113,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     poll = selectors.DefaultSelector()
     clients = [Client(number, options) for number in range(options.connections)]
     for client in clients:
+        client.born = time.monotonic()
+        client.begin()
         poll.register(client.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, client)
     errors: list[str] = []
     print("ready", flush=True)
