@@ -16,12 +16,17 @@ _LOOK = 0.2
 _FRAME = frozenset({"t", "wall", "kind", "node", "by"})
 
 
-class Tail:
-    """The events that are written from now on."""
+def read(lab_folder: Path) -> list[dict[str, Any]]:
+    """All events so far; a line that is not whole yet is left out."""
+    return Tail(lab_folder, whole=True).new()
 
-    def __init__(self, lab_folder: Path) -> None:
+
+class Tail:
+    """The events that are written from now on, or ``whole``: from the first one on."""
+
+    def __init__(self, lab_folder: Path, *, whole: bool = False) -> None:
         self._path = lab_folder / "events.jsonl"
-        self._offset = self._path.stat().st_size if self._path.exists() else 0
+        self._offset = self._path.stat().st_size if self._path.exists() and not whole else 0
 
     def new(self) -> list[dict[str, Any]]:
         """The events since the last call; a line that is not whole yet is left for the next one."""

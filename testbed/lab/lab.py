@@ -92,11 +92,16 @@ class Lab:
     def spawn(self, node: str, service: Service) -> Process:
         """Start a program in a node; it ends with the lab. ApplyError when it cannot be started."""
         process = self.runtime(node).spawn(self.place(node), service)
+        self.keep_process(process, service)
+        return process
+
+    def keep_process(self, process: Process, service: Service) -> None:
+        """Remember a program of a node that was started in another way, so that it counts as one of the lab's."""
+        node = process.node
         facts = {"node": node, "pid": process.pid, "started": process.started, "service": service.model_dump()}
         with self._lock, self._folder.processes.open("a") as file:
             file.write(json.dumps(facts) + "\n")
         self.event("process", node, service=service.name, pid=process.pid)
-        return process
 
     def start_services(self) -> None:
         """Start the programs that the plan gives to nodes. ApplyError if one fails within ``SETTLE`` seconds."""

@@ -126,6 +126,12 @@ class RealClock:
             self._changed.notify()
         return timer
 
+    def wait(self) -> None:
+        """Until the clock is closed. Raises what an action raised, after which no other is run."""
+        self._thread.join()
+        if self._error:
+            raise self._error
+
     def close(self, timeout: float = 10) -> None:
         """End the thread after the action that it is running. Raises what an action raised, or ``WaitTimeout``."""
         with self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from testbed.errors import TestbedError
@@ -45,7 +46,7 @@ class IllegalMove(TestbedError):
 class Machine:
     """One server's state. Times in microseconds of pool time."""
 
-    __slots__ = ("name", "since", "state", "suspended_limit")
+    __slots__ = ("listener", "name", "since", "state", "suspended_limit")
 
     def __init__(self, name: str, at: int = 0, suspended_limit: int | None = None) -> None:
         """A server begins by being initialised. ``suspended_limit`` is the longest that it may stay suspended."""
@@ -53,6 +54,8 @@ class Machine:
         self.state = State.INITIALISING
         self.since = at
         self.suspended_limit = suspended_limit
+        self.listener: Callable[[Move, int], None] | None = None
+        """Told of each move, once it is made."""
 
     def make(self, move: Move, at: int) -> None:
         """Raises ``IllegalMove`` if the move starts in another state, or lies before the last one."""
@@ -65,6 +68,8 @@ class Machine:
             raise IllegalMove(f"{self.name} cannot {move.name.lower()} before it became {self.state.value}")
         self.state = move.target
         self.since = at
+        if self.listener:
+            self.listener(move, at)
 
     @property
     def serving(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, RootModel, model_validator
 
-from testbed.model.quantities import Duration
+from testbed.model.quantities import Duration, Size
 from testbed.model.topology import AttachmentSpec, Count, Name, Spec
 from testbed.pool import gf2
 from testbed.pool.lfsr import PRIMITIVE, PUBLISHED, check
@@ -99,6 +99,12 @@ class DetectionSpec(BitsSpec):
         return self
 
 
+class ContentSpec(Spec):
+    """What web servers serve beside a small page: one file."""
+
+    size: Annotated[Size, Field(le=64 * 2**20)] = Field(2**20, description="Size of the file.")
+
+
 class PoolSpec(Spec):
     """Servers that give one service in turn. One serves at a time; who gave the service up is made anew and checked."""
 
@@ -128,6 +134,7 @@ class PoolSpec(Spec):
     drain: SomeTime | None = Field(
         None, description="With `connections: drain`, how long an old server may go on; otherwise as `timer`."
     )
+    content: ContentSpec = ContentSpec()
     speed: Annotated[Count, Field(ge=1, le=10_000)] = Field(
         1, description="How many seconds of the pool's time pass in a real second."
     )

@@ -142,7 +142,7 @@ class ContainerRuntime:
         image = node.image or DEFAULT_IMAGE
         with engine.translated(f"creating the container {container_name(place.lab, node.name)}", where):
             try:
-                identity = str(api.create_container(**_definition(api, place, image))["Id"])
+                identity = str(api.create_container(**definition(api, place, image))["Id"])
             except docker.errors.ImageNotFound as error:
                 what, remedy = missing_message(image)
                 raise ApplyError(what, where=where, remedy=remedy) from error
@@ -187,7 +187,7 @@ class ContainerRuntime:
             time.sleep(0.02)
 
 
-def _definition(api: Any, place: Place, image: str) -> dict[str, Any]:
+def definition(api: Any, place: Place, image: str) -> dict[str, Any]:
     """Arguments of the engine's create call: everything that could be taken from a container is taken from it."""
     node = place.node
     return {

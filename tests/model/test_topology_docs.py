@@ -18,7 +18,7 @@ from testbed.subsystem import subsystems
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "topology.md").read_text()
-DESCRIBED = TEXT + (ROOT / "docs" / "edge.md").read_text()
+DESCRIBED = TEXT + "".join((ROOT / "docs" / name).read_text() for name in ("edge.md", "pool.md"))
 """Where keys may be described; sections with a page of their own have them there."""
 
 

@@ -1,0 +1,310 @@
+"""The handle of the pools of a lab: ``lab.subsystem("pool")``."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import TestbedError, WaitTimeout
+from testbed.faults.tools import programs
+from testbed.lab.state import state_root
+from testbed.net import namespace
+from testbed.plan.types import Service
+from testbed.pool.daemon import rpc, world
+from testbed.pool.daemon.agent import PREPARED, SOCKET
+from testbed.pool.daemon.store import record_of
+from testbed.pool.layout import CONTROL_PORT, STORE_PORT
+from testbed.pool.server.pristine import lay_out, spoil_files, spoil_image
+from testbed.pool.spec import PoolSpec, PoolsSpec
+from testbed.pool.store import Record
+from testbed.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
+
+START_LIMIT = 120.0
+"""Seconds for all servers to be made for the first time."""
+LOOK = 0.01
+AGENT, STORE, CONTROL, CONTROLLER = "agent", "store", "dispatcher", "controller"
+"""Names of the programs in their nodes."""
+
+
+class Pool:
+    """One pool of a lab that is up."""
+
+    def __init__(self, lab: Lab, name: str, spec: PoolSpec) -> None:
+        self.lab, self.name, self.spec = lab, name, spec
+        self.world = world.World(lab, name, spec)
+        self.layout = self.world.layout
+        self.servers = self.layout.servers
+        self._store = self._client(self.layout.store, STORE_PORT, "the store")
+        self._control = self._client(self.layout.dispatcher, CONTROL_PORT, "the dispatcher")
+
+    @property
+    def address(self) -> str:
+        """The service address."""
+        return str(self.world.service.address)
+
+    @property
+    def speed(self) -> int:
+        """Seconds of the pool's time in a real one."""
+        return self.spec.speed
+
+    def start(self, progress: Progress | None = None) -> None:
+        """Start all programs; back when a server is in service and the pool's time has begun.
+
+        WaitTimeout if that takes too long, with what was seen.
+        """
+        progress = progress or Silent()
+        (self.world.folder / "start.json").unlink(missing_ok=True)
+        lay_out(world.save(self.lab, self.name, resolved(self.lab, self.spec)))
+        self.start_store()
+        self.start_dispatcher()
+        for server in self.servers:
+            self.start_agent(server)
+        marks = [self.lab.node_folder(self.layout.agent(server)) / PREPARED for server in self.servers]
+        self._await(lambda: all(mark.exists() for mark in marks), "the servers to be made", START_LIMIT)
+        progress.update(f"pool {self.name}", len(marks), len(marks))
+        self.world.begin(time.monotonic_ns() + 10**8)
+        self.world.event("begins", speed=self.spec.speed, start=self.world.started)
+        if self.spec.scheduler == "central":
+            self._run(self.layout.controller, CONTROLLER, "testbed.pool.daemon.controller", str(self._file))
+        self.await_service()
+
+    def time(self) -> int:
+        """The pool's time, microseconds. TestbedError before it has begun."""
+        return self.at(time.monotonic())
+
+    def at(self, monotonic: float) -> int:
+        """The pool's time at a moment of the monotonic clock, which the times of all events are."""
+        start = self.world.started
+        if start is None:
+            raise TestbedError(f"pool {self.name} has not been started")
+        return int((monotonic - start / 1e9) * self.speed * 1e6)
+
+    def real(self, pool_time: int) -> float:
+        """The reverse of ``at``."""
+        return (self.world.started or 0) / 1e9 + pool_time / 1e6 / self.speed
+
+    def record(self) -> Record:
+        """What the store holds. ``rpc.Lost`` when it does not answer."""
+        return record_of(self._store.call({"op": "get", "key": self.name})["value"])
+
+    def states(self) -> dict[str, str]:
+        """The state of each server, as the store has it."""
+        record = self.record()
+        return {name: record.servers[name].state.value for name in self.servers if name in record.servers}
+
+    def serving(self) -> str | None:
+        """Whom the dispatcher leads new clients to. ``rpc.Lost`` when it does not answer."""
+        found = self._control.call({"op": "status"})["serving"]
+        return None if found is None else str(found)
+
+    def await_service(self, but: str | None = None, timeout: float = 30) -> str:
+        """Wait until a server, another one than ``but``, gets the clients and the store says so too; its name."""
+
+        def found() -> str | None:
+            try:
+                serving = self.serving()
+                agreed = serving not in (None, but) and self.record().holder == serving
+            except rpc.Lost:
+                return None
+            return serving if agreed else None
+
+        self._await(lambda: found() is not None, f"a server of {self.name} in service", timeout)
+        return self.await_service(but, timeout) if (server := found()) is None else server
+
+    def await_state(self, server: str, *states: str, timeout: float = 30) -> None:
+        """Wait until the store has a server in one of these states."""
+
+        def reached() -> bool:
+            try:
+                return self.states().get(server) in states
+            except rpc.Lost:
+                return False
+
+        self._await(reached, f"{server} to be {' or '.join(states)}", timeout)
+
+    def await_event(self, what: str, server: str = "", *, since: float = 0, timeout: float = 30) -> dict[str, Any]:
+        """Wait for an event of this pool after ``since`` (monotonic seconds)."""
+        found: list[dict[str, Any]] = []
+
+        def seen() -> bool:
+            found[:] = [event for event in self.events(what, server) if event["t"] >= since]
+            return bool(found)
+
+        self._await(seen, f"event {what} {server}".strip(), timeout)
+        return found[0]
+
+    def events(self, what: str = "", server: str = "") -> list[dict[str, Any]]:
+        """What happened in this pool so far, all or of one sort or server."""
+        from testbed.lab.events import read
+
+        return [
+            event
+            for event in read(self.lab.folder)
+            if event["kind"] == "pool"
+            and event.get("pool") == self.name
+            and what in ("", event["what"])
+            and server in ("", event["node"])
+        ]
+
+    def attacked(self, server: str, by: str = "somebody") -> None:
+        """A detector says that it noticed an attack on a server. TestbedError if its agent does not listen."""
+        path = self.lab.node_folder(self.layout.agent(server)) / SOCKET
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reporting:
+            try:
+                reporting.sendto(by.encode(), str(path))
+            except OSError as error:
+                raise TestbedError(f"the agent of {server} cannot be told of an attack: {error}") from error
+
+    def kill_server(self, server: str) -> None:
+        """Kill what runs in a server, as a crash would."""
+        programs.send(
+            {pid: started for pid, started in self.lab.pids(server).items() if not self._holds(pid)}, signal.SIGKILL
+        )
+        self.world.event("killed", server, part="server")
+
+    def kill_agent(self, server: str) -> None:
+        """Kill a server's agent. The server itself goes on."""
+        self._kill(self.layout.agent(server), AGENT)
+
+    def start_agent(self, server: str) -> None:
+        """Start it, or start it again."""
+        node = self.layout.agent(server)
+        (self.lab.node_folder(node) / PREPARED).unlink(missing_ok=True)
+        self._run(node, AGENT, "testbed.pool.daemon.agent", str(self._file), server)
+
+    def kill_store(self) -> None:
+        """Kill the shared storage; its file stays."""
+        self._kill(self.layout.store, STORE)
+
+    def start_store(self) -> None:
+        """Start it, or start it again; back when it answers."""
+        node = self.layout.store
+        file = self.lab.node_folder(node) / "values.json"
+        self._run(node, STORE, "testbed.pool.daemon.store", str(file), self.world.address(node), str(STORE_PORT))
+        self._await(lambda: self._answers(self._store, {"op": "get", "key": self.name}), "the store", 30)
+
+    def kill_dispatcher(self) -> None:
+        """Kill the dispatcher's control. What it has assigned stays so."""
+        self._kill(self.layout.dispatcher, CONTROL)
+
+    def start_dispatcher(self) -> None:
+        """Start it, or start it again; back when it answers."""
+        self._run(self.layout.dispatcher, CONTROL, "testbed.pool.daemon.dispatcher", str(self._file))
+        self._await(lambda: self._answers(self._control, {"op": "status"}), "the dispatcher", 30)
+
+    def kill_controller(self) -> None:
+        """Kill the central controller, in a pool that has one."""
+        self._kill(self.layout.controller, CONTROLLER)
+
+    def tamper(self, server: str, what: str = "files") -> str:
+        """Spoil what a server is made from, ``files`` or ``image``; its path. See ``server.pristine``."""
+        path = spoil_files(self.world, server) if what == "files" else spoil_image(self.world, server)
+        self.world.event("tampered", server, part=what, path=path)
+        return path
+
+    @property
+    def _file(self) -> Any:
+        return self.world.folder / "pool.json"
+
+    def _holds(self, pid: int) -> bool:
+        """Whether a process only holds the namespace of a server in a container."""
+        from pathlib import Path
+
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0infinity")
+
+    def _run(self, node: str, name: str, module: str, *arguments: str) -> None:
+        service = Service(
+            name=name,
+            argv=(sys.executable, "-m", module, *arguments),
+            env={"TESTBED_STATE": str(state_root())},
+            root=True,
+        )
+        self.lab.spawn(node, service)
+
+    def _kill(self, node: str, name: str) -> None:
+        process, _ = self.lab.services(node)[name]
+        process.signal(signal.SIGKILL)
+        self._await(lambda: not process.alive(), f"{name} of {node} to end", 10)
+        self.world.event("killed", node, part=name)
+
+    def _client(self, node: str, port: int, what: str) -> rpc.Client:
+        def connect(timeout: float) -> socket.socket:
+            address = (self.world.address(node), port)
+            return namespace.inside(self.lab.namespace(node), lambda: socket.create_connection(address, timeout))
+
+        return rpc.Client(connect, what, 2)
+
+    def _answers(self, client: rpc.Client, question: dict[str, Any]) -> bool:
+        try:
+            client.call(question)
+        except rpc.Lost:
+            return False
+        return True
+
+    def _await(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise WaitTimeout(what, timeout, self._seen())
+            time.sleep(LOOK)
+
+    def _seen(self) -> str:
+        try:
+            seen = f"states {self.states()}, clients go to {self.serving()}"
+        except TestbedError as error:
+            seen = error.what
+        logs = [(node, name) for node, name in self._programs() if (found := self.lab.services(node)) and name in found]
+        dead = [f"{name} of {node}" for node, name in logs if not self.lab.services(node)[name][0].alive()]
+        words = [self.lab.services(node)[name][0].log_tail() for node, name in logs if f"{name} of {node}" in dead]
+        alarms = [str(event.get("found")) for event in self.events("alarm")]
+        return "; ".join([seen, *(f"{name} has ended" for name in dead), *words, *alarms])
+
+    def _programs(self) -> Iterator[tuple[str, str]]:
+        yield self.layout.store, STORE
+        yield self.layout.dispatcher, CONTROL
+        for server in self.servers:
+            yield self.layout.agent(server), AGENT
+
+
+class Pools:
+    """The pools of a lab, by name."""
+
+    def __init__(self, lab: Lab) -> None:
+        sections = PoolsSpec.model_validate(lab.plan.sections["pool"]).root
+        self.lab = lab
+        self.pools = {name: Pool(lab, name, spec) for name, spec in sections.items()}
+
+    def __getitem__(self, name: str) -> Pool:
+        """TestbedError names the pools that exist."""
+        try:
+            return self.pools[name]
+        except KeyError:
+            raise TestbedError(f"there is no pool {name!r}", remedy=f"pools: {', '.join(self.pools)}") from None
+
+    def start(self, progress: Progress | None = None) -> None:
+        """Start all."""
+        for pool in self.pools.values():
+            pool.start(progress)
+
+
+def resolved(lab: Lab, spec: PoolSpec) -> PoolSpec:
+    """The section with the bits of files in it. TestbedError for what cannot be read or is no bit."""
+    from pathlib import Path
+
+    from testbed.pool.sequences import read_bits
+
+    folder = Path(lab.record.topology).parent
+    update = {}
+    for key in ("sequence", "detection"):
+        part = getattr(spec, key)
+        if part is not None and part.file is not None:
+            bits = "".join(map(str, read_bits(folder / part.file).tolist()))
+            update[key] = part.model_copy(update={"bits": bits, "file": None})
+    return spec.model_copy(update=update)
