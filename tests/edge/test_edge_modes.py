@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed.edge import names
 from testbed.edge.bgp import control
 from testbed.edge.dns.running import tell_subnets
 from testbed.edge.experiment import entry_of
+from testbed.edge.filters import packets, running
 from testbed.edge.modes import bgp, smart_dns
 from testbed.edge.network import Edge
 from testbed.lab.lab import Lab
@@ -104,3 +106,28 @@ def await_entry(edge: Edge, client: str, wanted: Any, limit: float = 20.0) -> No
         if wanted(seen):
             return
         assert time.monotonic() < deadline, f"{client} comes in by {seen}"
+
+
+def test_filters_are_no_hindrance(state: Path) -> None:
+    """Users are served through limits and SYN proxies, as redirected and as from the education network."""
+    topology = yaml.safe_load(TOPOLOGY.format(name="modes-filter", mode="redirect"))
+    topology["edge"]["filter"] = {"syn_proxy": True}
+    _, plan = load_text(yaml.safe_dump(topology, sort_keys=False))
+    lab = up(plan)
+    edge: Edge = lab.subsystem("edge")
+    assert entries(edge) == {
+        "telecom-1": "telecom",
+        "unicom-1": "unicom",
+        "unicom-2": "unicom",
+        "cernet-1": "cernet",
+    }
+    fetch = edge.fetch("telecom-1", HOST, "/bulk")
+    assert (fetch.outcome, fetch.redirected, fetch.bytes) == ("ok", True, 100 * 1024)
+    chain = ["nft", "list", "chain", "ip", packets.TABLE, "cookies"]
+    assert "synproxy" in lab.exec("border-telecom", chain, check=True).stdout
+    log = (lab.node_folder("web1") / "access.log").read_text()
+    assert f'"client":"{lab.plan.address("telecom-1")}"' in log, "the server sees who it is"
+    running.switch(edge, False)
+    assert edge.fetch("telecom-1", HOST).ok
+    running.switch(edge, True)
+    assert edge.fetch("telecom-1", HOST).ok
