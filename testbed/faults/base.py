@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -105,17 +106,24 @@ class Fault(BaseModel, ABC):
 
 def known_faults() -> dict[str, type[Fault]]:
     """All faults by kind; imports every module of this package."""
+    _import_all()
+    return dict(sorted(Fault._known.items()))
+
+
+@cache
+def _import_all() -> None:
     import testbed.faults as package
 
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
-    return dict(sorted(Fault._known.items()))
 
 
 def fault_class(kind: str) -> type[Fault]:
     """The fault of that name. TestbedError names the nearest one, or all."""
     from difflib import get_close_matches
 
+    if kind in Fault._known:
+        return Fault._known[kind]
     faults = known_faults()
     if kind in faults:
         return faults[kind]
