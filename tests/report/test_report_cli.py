@@ -39,9 +39,8 @@ def test_runs_are_listed_with_scenario_date_status_and_validity(root: Path, caps
     killed.close("passed")
 
 
-@pytest.mark.usefixtures("rendered")
 def test_a_report_is_made_again_by_name_by_path_and_by_beginning(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = small(root, busy=1.0)
     for word in (path.name, str(path), path.name[:12]):
@@ -49,6 +48,11 @@ def test_a_report_is_made_again_by_name_by_path_and_by_beginning(
         out = capsys.readouterr().out.splitlines()
         assert out[0].startswith("INVALID: CPU saturated in step n1-naive-r1")
         assert out[-1] == str(path / "report.html")
+
+
+@pytest.mark.usefixtures("rendered")
+def test_a_report_is_put_elsewhere_with_its_figures(root: Path, tmp_path: Path) -> None:
+    path = small(root)
     assert main(["report", path.name, "-o", str(tmp_path / "mine.html")]) == 0
     assert (tmp_path / "mine.html").exists()
     assert (tmp_path / "figures" / "shares.png").exists()
