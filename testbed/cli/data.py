@@ -10,6 +10,7 @@ import typer
 
 from testbed.cli import probe
 from testbed.cli.lab import LabName, find_lab
+from testbed.cli.output import show_blocks
 from testbed.cli.run import Root, find_run
 from testbed.errors import TestbedError
 
@@ -116,6 +117,6 @@ def compare(
     if as_json:
         print(json.dumps(comparing.as_data(found), indent=1))
     else:
-        probe.show_blocks(blocks(found))
+        show_blocks(blocks(found))
     if found.invalid:
         raise typer.Exit(INVALID)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from testbed.cli.lab import LabName, find_lab
+from testbed.cli.output import print_json
+from testbed.cli.probe_node import AsJson, conntrack, counters, usage
 from testbed.errors import TestbedError
 
-if TYPE_CHECKING:
-    from testbed.report.blocks import Block
-
 Source = Annotated[str, typer.Argument(metavar="NODE", help="The node that asks.")]
-Node = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="A node or an address.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON value.")]
 Timeout = Annotated[float, typer.Option(min=0.001, help="Seconds to wait for an answer.")]
 
 
@@ -46,7 +39,7 @@ def ping(
 
     series = ask(find_lab(name), source, target, count=count, interval=interval, timeout=timeout)
     if as_json:
-        _print_json(series)
+        print_json(series)
     else:
         for echo in series.echoes:
             print(f"{echo.number}: {_ms(echo.rtt)}")
@@ -65,7 +58,7 @@ def tcp(
     from testbed.measure.probes.tcp import tcp_connect
 
     made = tcp_connect(find_lab(name), source, target, timeout=timeout)
-    _print_json(made) if as_json else print(_ms(made.seconds) if made.ok else made.outcome)
+    print_json(made) if as_json else print(_ms(made.seconds) if made.ok else made.outcome)
     _exit(made.ok)
 
 
@@ -83,7 +76,7 @@ def http(
 
     got = http_get(find_lab(name), source, url, follow=follow, address=address, timeout=timeout)
     if as_json:
-        _print_json(got)
+        print_json(got)
     else:
         for redirect in got.redirects:
             print(f"{redirect.status} {redirect.url} -> {redirect.location}")
@@ -115,7 +108,7 @@ def throughput(
     lab = find_lab(name)
     got = send(lab, source, target, protocol="udp" if protocol == "udp" else "tcp", seconds=seconds, rate_bps=rate_bps)
     if as_json:
-        _print_json(got, bps=got.bps, link_bps=got.link_bps, loss=got.loss)
+        print_json(got, bps=got.bps, link_bps=got.link_bps, loss=got.loss)
     elif got.outcome != "ok":
         print(got.outcome)
     else:
@@ -138,7 +131,7 @@ def dns(
 
     got = dns_query(find_lab(name), source, server, question, type=type.upper(), timeout=timeout)
     if as_json:
-        _print_json(got)
+        print_json(got)
     else:
         for record in got.records:
             print(f"{record.name} {record.ttl} {record.type} {record.data}")
@@ -161,7 +154,7 @@ def path(
         raise TestbedError(f"a path by {method!r}", remedy="choose udp or icmp")
     got = trace(find_lab(name), source, target, method="icmp" if method == "icmp" else "udp", timeout=timeout)
     if as_json:
-        _print_json(got)
+        print_json(got)
     else:
         for hop, node in zip(got.hops, got.nodes, strict=True):
             print(f"{hop.ttl}: {node}" + (f" ({hop.address}) {_ms(hop.rtt)}" if hop.address else ""))
@@ -202,7 +195,7 @@ def availability(
         for outage in seen.outages
     ]
     if as_json:
-        _print_json({"asked": len(seen.attempts), "lost": seen.lost, "outcomes": seen.outcomes, "outages": outages})
+        print_json({"asked": len(seen.attempts), "lost": seen.lost, "outcomes": seen.outcomes, "outages": outages})
     else:
         for outage in outages:
             longest = "not seen whole" if outage["longest"] is None else f"{outage['longest']:.3f}"
@@ -214,90 +207,8 @@ def availability(
     _exit(seen.lost == 0)
 
 
-def counters(node: Node, as_json: AsJson = False, name: LabName = None) -> None:
-    """The interface counters of a node."""
-    from testbed.measure.probes.counters import COLUMNS
-    from testbed.measure.probes.counters import counters as read
-    from testbed.report.blocks import Table
-
-    found = read(find_lab(name), node)
-    if as_json:
-        _print_json(found)
-        return
-    rows = [(interface, *(str(getattr(values, key)) for key in COLUMNS)) for interface, values in found.items()]
-    show_blocks([Table(("interface", *COLUMNS), rows)])
-
-
-def conntrack(node: Node, as_json: AsJson = False, name: LabName = None) -> None:
-    """The connections that a node's kernel tracks."""
-    from testbed.measure.probes.conntrack import conntrack as read
-    from testbed.report.blocks import Table
-
-    found = read(find_lab(name), node)
-    if as_json:
-        _print_json(found)
-        return
-    rows = [
-        (
-            one.protocol,
-            one.state,
-            _end(one.original.source, one.original.source_port),
-            _end(one.original.target, one.original.target_port),
-            _end(one.reply.source, one.reply.source_port) if one.translated else "",
-            _end(one.reply.target, one.reply.target_port) if one.translated else "",
-        )
-        for one in found
-    ]
-    head = ("protocol", "state", "from", "to", "answered by", "answered to")
-    show_blocks([Table(head, rows, text=range(len(head)))])
-
-
-def usage(node: Node, as_json: AsJson = False, name: LabName = None) -> None:
-    """CPU time and memory of a node's processes."""
-    from testbed.measure.probes.usage import usage as read
-
-    found = read(find_lab(name), node)
-    if as_json:
-        _print_json(found)
-    else:
-        memory = f"{found.rss_bytes / 2**20:.1f} MiB"
-        print(f"{found.processes} processes, {found.cpu_seconds:.2f} s of CPU time, {memory} of memory")
-
-
-def show_blocks(blocks: Sequence[Block]) -> None:
-    """Print what a report is made of on the terminal."""
-    from testbed.cli.output import printable
-    from testbed.report.blocks import Preformatted, Table, Text
-    from testbed.report.console import show
-
-    for block in blocks:
-        if isinstance(block, Table):
-            show(block)
-        elif isinstance(block, Text | Preformatted):
-            print(printable(block.text))
-
-
-def _end(address: str, port: int | None) -> str:
-    return address if port is None else f"{address}:{port}"
-
-
 def _ms(seconds: float | None) -> str:
     return "no answer" if seconds is None else f"{1000 * seconds:.3g} ms"
-
-
-def _print_json(value: Any, **more: Any) -> None:
-    print(json.dumps(_plain(value) | more if more else _plain(value), indent=1))
-
-
-def _plain(value: Any) -> Any:
-    """Data classes as plain JSON; a number that there is not is null."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _exit(well: bool) -> None:
