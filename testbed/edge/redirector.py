@@ -66,9 +66,6 @@ http {{
     keepalive_requests 10000;
     lingering_time 5s;
     lingering_timeout 1s;
-    if ($host = "") {{
-      return 400;
-    }}
     if ($place = "") {{
       return 421;
     }}

@@ -141,7 +141,7 @@ EXACT: list[tuple[bytes, int, str]] = [
     (request("GET / HTTP/1.1", "Host: [2001:db8::1"), 421, ""),
     (request("GET / HTTP/1.1", "Host: 61.128.200.2:8001"), 421, ""),
     (request("GET / HTTP/1.1"), 400, ""),
-    (request("GET / HTTP/1.0"), 400, ""),
+    (request("GET / HTTP/1.0"), 421, ""),
     (request("GET / HTTP/1.1", "Host:"), 400, ""),
     (request("GET / HTTP/1.1", f"Host: {HOST}", "Host: evil.test"), 400, ""),
     (request("GET / HTTP/1.1", f"Host: {HOST}\tx"), 400, ""),
