@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from testbed.edge import names, traffic, webserver
 from testbed.edge.check import world_of
-from testbed.edge.dns.ask import await_names
+from testbed.edge.dns.ask import NoName, await_names
 from testbed.edge.filters import running as filters
 from testbed.edge.modes import EdgeMode, mode_of
 from testbed.edge.spec import EdgeSpec
@@ -146,7 +146,7 @@ class Edge:
             raise TestbedError(f"there is no site {host!r}", remedy=f"there are: {known}") from None
 
     def resolve(self, client: str, host: str) -> IPv4Address:
-        """The address that a user gets for a site's name."""
+        """The address that a user gets for a site's name; NoName where it gets none."""
         return self.mode.resolve(self, client, host)
 
     def fetch(
@@ -161,10 +161,14 @@ class Edge:
         headers: dict[str, str] | None = None,
     ) -> Fetch:
         """Have a user ask for ``path`` of a site, and follow redirects to addresses; names are looked up as the mode
-        says. Never raises for a request that fails."""
+        says. Never raises for a request that fails; outcome ``no-name``: nobody had an answer for the name."""
         site = self.site(host)
         url = f"http://{host}{'' if site.port == 80 else f':{site.port}'}{path}"
         began = time.monotonic()
+        try:
+            address = str(self.resolve(client, host))
+        except NoName:
+            return Fetch(client, host, (HttpResult(client, url, began, "no-name", url),))
         hops = [
             http_get(
                 self.lab,
@@ -172,7 +176,7 @@ class Edge:
                 url,
                 follow=False,
                 timeout=timeout,
-                address=str(self.resolve(client, host)),
+                address=address,
                 recorder=recorder,
                 headers=headers,
             )
@@ -213,7 +217,10 @@ class Edge:
         """The request that a redirect leads to. A site's name is looked up again."""
         url = hop.redirects[-1].location
         name = urlsplit(url).hostname or ""
-        address = str(self.resolve(client, name)) if any(site.host == name for site in self.world.sites) else None
+        try:
+            address = str(self.resolve(client, name)) if any(site.host == name for site in self.world.sites) else None
+        except NoName:
+            return HttpResult(client, url, time.monotonic(), "no-name", url)
         return http_get(
             self.lab, client, url, follow=False, timeout=timeout, address=address, recorder=recorder, headers=headers
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def entries(edge: Edge, host: str = HOST) -> dict[str, str]:
 
 def test_smart_dns(state: Path) -> None:
     """Both published faults, and what the client's subnet in a question mends of them."""
-    _, edge = edge_of("smart-dns")
+    lab, edge = edge_of("smart-dns")
     near = {"telecom-1": "telecom", "unicom-1": "unicom", "unicom-2": "telecom", "cernet-1": "cernet"}
     assert entries(edge) == near
     assert {site.host for isp in edge.world.isps for site in smart_dns.unserved(edge.world, isp)} == {SECOND}
@@ -67,6 +68,10 @@ def test_smart_dns(state: Path) -> None:
     fetch, links = edge.measure(lambda: edge.fetch("unicom-1", HOST, "/bulk"))
     assert fetch.bytes == 100 * 1024
     assert edge.exchange_bytes(links) < 5_000, "only names go over the exchange"
+    resolver = lab.services("unicom-dns")["resolver"][0]
+    resolver.signal(signal.SIGKILL)
+    resolver.wait_gone(5)
+    assert edge.fetch("unicom-1", HOST).outcome == "no-name"
 
 
 def test_mirrors(state: Path) -> None:

@@ -20,6 +20,10 @@ LIMIT = 20.0
 _TICK = 0.05
 
 
+class NoName(TestbedError):
+    """A user got no address for a site's name."""
+
+
 def query(edge: Edge, client: str, host: str, recorder: Recorder | None = None) -> DnsResult:
     """``client`` asks its resolver for the address of ``host``."""
     resolver = edge.world.by_name[edge.world.client(client).resolver].resolver
@@ -27,10 +31,10 @@ def query(edge: Edge, client: str, host: str, recorder: Recorder | None = None) 
 
 
 def resolve(edge: Edge, client: str, host: str) -> IPv4Address:
-    """The address that ``client`` gets for ``host``; TestbedError where it gets none."""
+    """The address that ``client`` gets for ``host``; NoName where it gets none."""
     result = query(edge, client, host)
     if not result.addresses:
-        raise TestbedError(f"{result.server} says of {host}: {result.outcome}", where=f"node {client}")
+        raise NoName(f"{result.server} says of {host}: {result.outcome}", where=f"node {client}")
     return IPv4Address(result.addresses[0])
 
 
