@@ -29,6 +29,7 @@ BENCHMARKS = {
     "pool-virtual": "bench.pool",
     "pool-million": "bench.pool",
     "lfsr": "bench.pool",
+    "rotation-5s": "bench.rotation",
     "migrate-gap": "bench.migrate",
     "migrate-500": "bench.migrate",
     "edge-gain": "bench.edge",

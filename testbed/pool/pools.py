@@ -75,6 +75,20 @@ class Pool:
             self._run(self.layout.controller, CONTROLLER, "testbed.pool.daemon.controller", str(self._file))
         self.await_service()
 
+    def stop(self) -> None:
+        """End the pool's own programs and forget what they knew; ``start`` begins anew. Servers go on by themselves."""
+        parts = [(self.layout.agent(server), AGENT) for server in self.servers]
+        parts += [(self.layout.controller, CONTROLLER)] if self.spec.scheduler == "central" else []
+        for node, name in (*parts, (self.layout.dispatcher, CONTROL), (self.layout.store, STORE)):
+            found = self.lab.services(node).get(name)
+            if found and found[0].alive():
+                self._kill(node, name)
+        self._store.close()
+        self._control.close()
+        (self.lab.node_folder(self.layout.store) / "values.json").unlink(missing_ok=True)
+        for name in ("dispatcher.json", "start.json"):
+            (self.world.folder / name).unlink(missing_ok=True)
+
     def time(self) -> int:
         """The pool's time, microseconds. TestbedError before it has begun."""
         return self.at(time.monotonic())

@@ -1,0 +1,24 @@
+"""The scenarios of rotating pools run as they stand, only shorter, and their reports have what they are for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed import scenario
+from testbed.measure.reader import RunReader
+from testbed.pool.course import EVENT
+
+pytestmark = pytest.mark.root
+
+
+def test_pool_paper(state: Path, tmp_path: Path) -> None:
+    outcome = scenario.run("pool_paper", runs=tmp_path, parameters={"experiments": "2", "horizon": "450s"})
+    (path,) = outcome.runs
+    run = RunReader(path)
+    assert run.status == "passed", [event.detail for event in run.events("failure")]
+    computed, measured = (event.detail for event in run.events(EVENT))
+    assert len(computed["times"]) == len(measured["times"]) == 3
+    assert computed["leaves"]["A"] == measured["leaves"]["web1"]
+    assert "<h2>Rotating pool</h2>" in (run.path / "report.html").read_text()
