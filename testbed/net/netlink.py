@@ -21,7 +21,7 @@ _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _ERROR, _DONE = 2, 3
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
-_CREATE_EXCL = 0x400 | 0x200
+_CREATE_EXCL, _CREATE_REPLACE = 0x400 | 0x200, 0x400 | 0x100
 _SOL_NETLINK, _CAP_ACK = 270, 10
 _CHUNK = 64
 """Requests in one send. Their acknowledgements (36 bytes each, plus overhead) must fit into the receive buffer."""
@@ -35,10 +35,11 @@ class Request:
     data: bytearray
 
 
-def encode(what: str, message: Any, kind: int, *, create: bool = False) -> Request:
-    """Encode a pyroute2 message as a request of type ``kind`` (an ``RTM_`` number); ``create``: must not exist yet."""
+def encode(what: str, message: Any, kind: int, *, create: bool = False, replace: bool = False) -> Request:
+    """Encode a pyroute2 message as a request of type ``kind`` (an ``RTM_`` number); ``create``: must not exist yet;
+    ``replace``: takes the place of what there is."""
     message["header"]["type"] = kind
-    message["header"]["flags"] = _REQUEST | _ACK | (_CREATE_EXCL if create else 0)
+    message["header"]["flags"] = _REQUEST | _ACK | (_CREATE_EXCL if create else _CREATE_REPLACE if replace else 0)
     message.encode()
     return Request(what, bytearray(message.data))
 

@@ -139,13 +139,13 @@ def address(index: int, interface: Interface, ifname: str) -> Request:
 
 
 def neighbour(index: int, entry: Neighbour) -> Request:
-    """A permanent neighbour entry."""
+    """A permanent neighbour entry. It takes the place of one that the kernel has learnt since the link is up."""
     message = ndmsg()
     message["family"] = _family(entry.address.version)
     message["ifindex"] = index
     message["state"] = _NUD_PERMANENT
     message["attrs"] = [("NDA_DST", str(entry.address)), ("NDA_LLADDR", entry.mac)]
-    return encode(f"neighbour {entry.address} on {entry.ifname}", message, RTM_NEWNEIGH, create=True)
+    return encode(f"neighbour {entry.address} on {entry.ifname}", message, RTM_NEWNEIGH, replace=True)
 
 
 def route(index: int, entry: Route) -> Request:

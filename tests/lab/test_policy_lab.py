@@ -88,6 +88,14 @@ def test_policy_routing_lives_through_changes(state: Path) -> None:
     for node in ("r0", "r2"):
         check(lab, node)
 
+    # a neighbour that the kernel has found out itself meanwhile is no obstacle
+    peer = link.peer("r0")
+    entry = [str(peer.addresses[0].ip), "lladdr", peer.mac, "dev", "to-r2", "nud", "stale"]
+    lab.exec("r0", ["ip", "neigh", "replace", *entry], check=True)
+    assert any(what.startswith("neighbour") for what in links.missing(lab, link.end("r0")))
+    links.set_admin_state(lab, link.end("r0"), up=True)
+    check(lab, "r0")
+
     # a rule and a route that somebody took away are found missing, and put back
     lab.exec("r0", ["ip", "rule", "del", "pref", "100"], check=True)
     lab.exec("r0", ["ip", "route", "flush", "table", "100"], check=True)
