@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 EVENT = "pool_course"
 """In a run: one pool from its beginning to its horizon."""
+FAILOVER = "pool_failover"
+"""In a run: a server that died."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from testbed.measure.reader import RunReader
-from testbed.pool.course import EVENT
+from testbed.pool.course import EVENT, FAILOVER
 from testbed.pool.published import EXPERIMENT_1, EXPERIMENT_2
 from testbed.report.blocks import Section, Table, Text
 
@@ -13,7 +13,26 @@ _EXPERIMENTS = {experiment.name: experiment for experiment in (EXPERIMENT_1, EXP
 
 
 def sections(run: RunReader) -> list[Section]:
-    """One section for runs of ``pool_paper``; none for any other run."""
+    """One section for runs of ``pool_paper`` and ``pool_failover``; none for any other run."""
+    return [*_paper(run), *_failover(run)]
+
+
+def _failover(run: RunReader) -> list[Section]:
+    found = [event.detail for event in run.events(FAILOVER)]
+    rows = []
+    for state in dict.fromkeys(str(detail["state"]) for detail in found):
+        mine = [detail for detail in found if detail["state"] == state]
+        out, whole = (median(float(detail[key]) for detail in mine) for key in ("out", "whole"))
+        worst = max(float(detail["out"]) for detail in mine)
+        rows.append((state, str(len(mine)), f"{out:.2f} s", f"{worst:.2f} s", f"{whole:.2f} s"))
+    if not rows:
+        return []
+    text = "New connections every 50 ms. The pool is whole when one server serves and all others are ready."
+    head = ("killed in state", "trials", "out of reach, median", "longest", "whole again, median")
+    return [Section("Servers that died", [Text(text), Table(head, rows, text=(0,), console=True)])]
+
+
+def _paper(run: RunReader) -> list[Section]:
     found = [event.detail for event in run.events(EVENT)]
     if not found:
         return []

@@ -8,7 +8,7 @@ import pytest
 
 from testbed import scenario
 from testbed.measure.reader import RunReader
-from testbed.pool.course import EVENT
+from testbed.pool.course import EVENT, FAILOVER
 
 pytestmark = pytest.mark.root
 
@@ -22,3 +22,14 @@ def test_pool_paper(state: Path, tmp_path: Path) -> None:
     assert len(computed["times"]) == len(measured["times"]) == 3
     assert computed["leaves"]["A"] == measured["leaves"]["web1"]
     assert "<h2>Rotating pool</h2>" in (run.path / "report.html").read_text()
+
+
+def test_pool_failover(state: Path, tmp_path: Path) -> None:
+    outcome = scenario.run("pool_failover", runs=tmp_path, parameters={"states": "service"})
+    (path,) = outcome.runs
+    run = RunReader(path)
+    assert run.status == "passed", [event.detail for event in run.events("failure")]
+    (died,) = run.events(FAILOVER)
+    assert died.detail["state"] == "service"
+    assert died.detail["to"] != died.node
+    assert "<h2>Servers that died</h2>" in (run.path / "report.html").read_text()
