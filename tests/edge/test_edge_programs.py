@@ -287,6 +287,7 @@ def test_who_makes_bad_requests_is_refused_for_a_while(lab: Lab) -> None:
             log.send(f"<190>Nov 30 06:42:22 edge: {client} {status}".encode())
     banned = ["nft", "list", "set", "ip", packets.TABLE, packets.BANNED]
     eventually(lambda: client in lab.exec("brt", banned, check=True).stdout, "the ban")
+    eventually(lambda: (folder / "bans.jsonl").read_text().endswith("\n"), "the agent's own note of it")
     assert json.loads((folder / "bans.jsonl").read_text().splitlines()[0])["errors"] == []
     outcome = tcp_connect(lab, "rt", f"{PUBLIC}:8001", timeout=0.3).outcome
     if client in lab.exec("brt", banned, check=True).stdout:  # a stalled machine may have let the ban's time pass

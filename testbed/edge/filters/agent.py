@@ -93,8 +93,8 @@ def run(job: dict[str, Any]) -> None:
             source = ip_address(line[0])
             if isinstance(source, IPv4Address):
                 refused = [refuse(namespace, source, spec) for namespace in job["namespaces"]]
-                log.write(json.dumps({"t": time.monotonic(), "source": line[0], "errors": [x for x in refused if x]}))
-                log.write("\n")
+                note = {"t": time.monotonic(), "source": line[0], "errors": [error for error in refused if error]}
+                log.write(f"{json.dumps(note)}\n")
 
 
 def refuse(namespace: str, source: IPv4Address, spec: FilterSpec) -> str:
