@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
+from testbed.errors import WaitTimeout
 from testbed.faults.base import Fault, FaultError, Memory
 from testbed.faults.fields import NodeName, ServiceName, Skew
 from testbed.faults.tools import helpers, programs, vdso
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from testbed.lab.lab import Lab
 
 _TRIAL = "import sys, time\nfor line in sys.stdin: print(time.time_ns(), flush=True)"
+_GRACE = 5.0
 _CLOSE_US = 500_000
 """How far the measured shift may be off on a busy machine."""
 
@@ -72,13 +75,15 @@ class ClockSkew(Fault):
         return f"{len(pids)} processes; a trial clock is off by {measured / 1e6:.3f} s"
 
     def heal(self, lab: Lab, memory: Memory) -> None:
-        """Restore the kernel's code in every process that has other code, whoever made it."""
+        """Restore the kernel's code in every process that has other code, whoever made it, and then in those that such
+        processes have forked meanwhile."""
+        with suppress(WaitTimeout):  # it ends by itself, unless it hangs
+            programs.await_none(lambda: helpers.find(lab, memory), "the helper to end", _GRACE)
         helpers.end(lab, memory)
-        for pid in self._members(lab):
-            try:
-                vdso.restore(pid)
-            except (ProcessLookupError, FileNotFoundError):
-                continue
+        while shifted := [pid for pid in self._members(lab) if vdso.is_shifted(pid)]:
+            for pid in shifted:
+                with suppress(ProcessLookupError, FileNotFoundError):  # it has ended
+                    vdso.restore(pid)
 
     def verify_healed(self, lab: Lab, memory: Memory) -> str:
         """Every process has the kernel's code, and nobody is there to change it."""

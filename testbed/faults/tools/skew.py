@@ -21,10 +21,11 @@ LOOK = 0.1
 
 
 def follow(lab: Lab, fault: str, node: str, service: str | None, skew: int) -> None:
-    """Until the fault or the lab is gone."""
+    """Until the fault is to be healed, or the lab is gone. Not ended from outside: a process whose clock is being
+    shifted stands still for a moment, and must not be left so."""
     journal = Journal(lab.folder)
     refused: set[tuple[int, int]] = set()
-    while journal.current(fault) is not None:
+    while (entry := journal.current(fault)) is not None and entry.state != "healing":
         for process in programs.members(lab, node, service).items() - refused:
             pid = process[0]
             try:

@@ -139,6 +139,8 @@ def _write_functions(pid: int, code: dict[str, bytes]) -> None:
             for name, text in code.items():
                 memory.seek(start + whole.functions[name][0])
                 memory.write(text)
+    except (ProcessLookupError, FileNotFoundError):
+        raise  # it has ended
     except OSError as error:
         raise FaultError(f"the kernel does not let us change process {pid}: {error.strerror}") from error
     finally:
