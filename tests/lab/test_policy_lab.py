@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,10 @@ def test_policy_routing_lives_through_changes(state: Path) -> None:
     assert "counter packets 1" in counted
     file = lab.node_folder("a") / "conf" / "hello"
     assert file.read_text() == f"in {lab.node_folder('a')}\n"
-    assert (lab.node_folder("a") / "reader.log").read_text() == file.read_text()
+    deadline = time.monotonic() + 20
+    while (said := (lab.node_folder("a") / "reader.log").read_text()) != file.read_text():
+        assert time.monotonic() < deadline, said
+        time.sleep(0.02)
     assert lab.exec("r0", ["cat", "/proc/sys/net/ipv4/tcp_syncookies"]).stdout.strip() == "0"
 
     # a link that goes down takes the routes of every table with it, and they come back
