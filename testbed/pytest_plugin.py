@@ -133,7 +133,7 @@ def find_topology(named: str, scenario: Path) -> Path:
 def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path]) -> Iterator[Lab]:
     """The lab of the module's topology, up; down again after the module's last test."""
     from testbed.lab.events import Follower
-    from testbed.lab.revival import Keeper
+    from testbed.lab.revival import Caretaker
     from testbed.lab.up import up
     from testbed.measure.carried import record_carried
 
@@ -162,7 +162,7 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
     except BaseException:
         started.down()
         raise
-    with Keeper(started.folder):
+    with Caretaker(started.folder):
         yield started
     if recorder:
         others.stop()

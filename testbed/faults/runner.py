@@ -10,7 +10,7 @@ from testbed.errors import TestbedError, WaitTimeout
 from testbed.faults.faults import own_faults
 from testbed.faults.steps import Done, Run
 from testbed.faults.timeline import Planned, parse, schedule, timeline_text
-from testbed.lab.revival import Keeper
+from testbed.lab.revival import Caretaker
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -101,7 +101,7 @@ class Timeline:
     def _work(self, run: Run) -> None:
         self._lab.event("timeline", phase="start", faults=len(self.planned))
         try:
-            with Keeper(self._lab.folder):
+            with Caretaker(self._lab.folder):
                 run.everything()
                 self._idle.set()
                 self._stopping.wait()

@@ -43,7 +43,7 @@ def wire(lab_folder: Path) -> Wire:
     return engine.connect(lab_folder)
 
 
-class Keeper:
+class Caretaker:
     """Looks after a lab as long as it is in use, from now until ``stop``; also a context manager."""
 
     def __init__(self, lab_folder: Path) -> None:
@@ -57,7 +57,7 @@ class Keeper:
         self._stopping.set()
         self._thread.join()
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> Caretaker:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -166,7 +166,7 @@ def test_wire_that_was_killed_whole(state: Path, make_plan: MakePlan) -> None:
     kill()
     reap()
     assert 60 <= round_trip_ms(lab, "a", "b") < 75
-    with revival.Keeper(lab.folder):
+    with revival.Caretaker(lab.folder):
         kill()
         await_true("the wire", lambda: wire_engine.is_watched(lab.folder))
         revival.wire(lab.folder).close()  # waits until it answers

@@ -15,7 +15,7 @@ from testbed.faults.runner import Done, Timeline
 from testbed.faults.timeline import Planned
 from testbed.lab import snapshot
 from testbed.lab.events import Follower
-from testbed.lab.revival import Keeper
+from testbed.lab.revival import Caretaker
 from testbed.lab.state import lab_id
 from testbed.lab.up import up
 from testbed.plan.types import Plan, RuntimeName
@@ -65,7 +65,7 @@ def trial(bench: Bench, planned: Sequence[Planned]) -> Verdict:
         if bench.listener is not None:
             lab.listeners.append(bench.listener)
             follower = Follower(lab.folder, bench.listener)
-        with Keeper(lab.folder):
+        with Caretaker(lab.folder):
             found, done = _inside(lab, planned, bench.settle)
     finally:
         if follower is not None:
