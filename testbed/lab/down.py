@@ -46,6 +46,8 @@ def clean(identity: str) -> None:
     if _may_have_containers(folder):
         runtimes.make("container").remove(identity)
     ownership.end_processes(identity)
+    if _may_have_containers(folder):  # a program of the lab, such as a pool's agent, may have made one meanwhile
+        runtimes.make("container").remove(identity)
     ownership.remove_namespaces(identity)
     cgroups.remove_all(identity)
     folder.remove()

@@ -45,7 +45,8 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
             try:
                 yield lab.subsystem("pool")["web"]
             finally:
-                lab.down()
+                if lab.folder.exists():
+                    lab.down()
         finally:
             shutil.rmtree(folder)
             client.images.remove(f"{IMAGE}:1", force=True)
@@ -76,3 +77,11 @@ def test_a_spoilt_image_never_becomes_ready(pool: Pool) -> None:
     assert found == ["/usr/share/mark has other content"]
     pool.await_state(other, "initialising")
     assert pool.serving() == serving
+
+
+def test_nothing_of_it_stays(pool: Pool) -> None:
+    """The last test: agents must not make a server again while the lab is taken down."""
+    lab = pool.lab
+    lab.down()
+    left = engine.get(f'/containers/json?all=1&filters={{"label":["testbed.lab={lab.id}"]}}')
+    assert [item["Names"] for item in left] == []

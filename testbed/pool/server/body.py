@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
+from testbed.lab.state import Folder
 from testbed.pool.daemon import rpc
 from testbed.pool.layout import CONTROL_PORT
 from testbed.pool.server.maker import Maker, ProcessMaker
@@ -105,6 +106,9 @@ class RealBody:
         self._pool.event("unheard", self._server)
 
     def _renew(self) -> bool:
+        record = Folder(self._pool.lab.id).read()
+        if record is None or record.status == "stopping":
+            return False  # nothing may be made in a lab that is being taken down
         start = time.monotonic()
         try:
             wrong = self._maker.renew()
