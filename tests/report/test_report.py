@@ -272,6 +272,7 @@ def test_the_core_knows_nothing_of_tor() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.usefixtures("rendered")
 def test_under_sudo_the_report_belongs_to_who_called(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with run.step("one"):
         now = time.monotonic()
