@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 AGAIN = 0.1
 """Real seconds between two tries to reach the dispatcher."""
+TRIES = 5
+"""How often a server is made anew before something must be wrong with it."""
 STAGGER = 0.03
 """Real seconds between one server's first being ready and the next one's, so that all begin in the order of names."""
 
@@ -106,15 +108,20 @@ class RealBody:
         self._pool.event("unheard", self._server)
 
     def _renew(self) -> bool:
-        record = Folder(self._pool.lab.id).read()
-        if record is None or record.status == "stopping":
-            return False  # nothing may be made in a lab that is being taken down
+        """Make it anew; again if that did not work, such as for a server that died meanwhile. Wrong files are final."""
         start = time.monotonic()
-        try:
-            wrong = self._maker.renew()
-        except TestbedError as error:
-            wrong = [str(error)]
-            self._pool.event("failed", self._server, reason=str(error))
+        for tried in range(TRIES):
+            record = Folder(self._pool.lab.id).read()
+            if record is None or record.status == "stopping":
+                return False  # nothing may be made in a lab that is being taken down
+            try:
+                wrong = self._maker.renew()
+            except TestbedError as error:
+                wrong = [str(error)]
+                self._pool.event("failed", self._server, reason=str(error), tried=tried + 1)
+                time.sleep(AGAIN)
+                continue
+            break
         seconds = time.monotonic() - start
         if wrong:
             self._pool.event("alarm", self._server, found=wrong, seconds=seconds)
