@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from testbed.measure.reader import RunReader
+from testbed.pool import report_sweep
 from testbed.pool.course import EVENT, FAILOVER
 from testbed.pool.published import EXPERIMENT_1, EXPERIMENT_2
 from testbed.report.blocks import Section, Table, Text
@@ -13,8 +14,8 @@ _EXPERIMENTS = {experiment.name: experiment for experiment in (EXPERIMENT_1, EXP
 
 
 def sections(run: RunReader) -> list[Section]:
-    """One section for runs of ``pool_paper`` and ``pool_failover``; none for any other run."""
-    return [*_paper(run), *_failover(run)]
+    """What runs of ``pool_paper``, ``pool_failover`` and ``pool_sweep`` have; none for any other run."""
+    return [*_paper(run), *_failover(run), *report_sweep.sections(run)]
 
 
 def _failover(run: RunReader) -> list[Section]:
