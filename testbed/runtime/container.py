@@ -41,6 +41,8 @@ _TMPFS = {
 }
 # The program and its log are arguments of the shell, never part of its script.
 _REDIRECT = ("/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1')
+_BEFORE = ("\0".join(_REDIRECT).encode(), b"runc\0init\0")
+"""How the command lines of a process begin that has not become the program yet: the engine's own, then the shell's."""
 
 
 def container_name(lab: str, node: str) -> str:
@@ -240,7 +242,6 @@ def _await_exec(
 ) -> tuple[int, int]:
     """Wait until the redirecting shell has become the program: (pid, start time), the latter -1 if it is over."""
     deadline = time.monotonic() + timeout
-    wrapper = "\0".join(_REDIRECT).encode()
     while True:
         seen = inspect()
         pid, status = int(seen.get("Pid") or 0), seen.get("ExitCode")
@@ -252,7 +253,8 @@ def _await_exec(
         if status == 0 and not seen["Running"]:
             return pid, -1
         started = start_time(pid) if pid else None
-        if started is not None and not _command_line(pid).startswith(wrapper):
+        words = _command_line(pid) if started is not None else b""  # none: it is just changing, or has just ended
+        if started is not None and words and not words.startswith(_BEFORE):
             return pid, started
         if time.monotonic() > deadline:
             raise WaitTimeout(f"service {service.name} to be executed", timeout, str(seen), where=where)
