@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from statistics import median
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import Any
 
 from testbed.measure.reader import RunReader
-from testbed.pool import report_sweep
+from testbed.pool import report_states, report_sweep
 from testbed.pool.course import EVENT, FAILOVER
 from testbed.pool.published import EXPERIMENT_1, EXPERIMENT_2
 from testbed.report.blocks import Section, Table, Text
+from testbed.report.numbers import plural
 
 _EXPERIMENTS = {experiment.name: experiment for experiment in (EXPERIMENT_1, EXPERIMENT_2)}
 
@@ -39,34 +42,42 @@ def _paper(run: RunReader) -> list[Section]:
         return []
     rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys(str(detail["experiment"]) for detail in found):
-        mine = [detail for detail in found if detail["experiment"] == name]
         published = _EXPERIMENTS.get(name)
         if published:
             counts = str(published.migrations), "/".join(map(str, published.leaves)) or "-"
-            rows.append((name, "published", *counts, f"{published.efficiency} %", f"{published.exposure} s", "-", "-"))
-        rows += [(name, *_row(detail)) for detail in mine]
+            rows.append((name, "published", *counts, str(published.efficiency), str(published.exposure), "-", "-"))
+        for way in dict.fromkeys(str(detail["way"]) for detail in found):
+            mine = [detail for detail in found if (detail["experiment"], detail["way"]) == (name, way)]
+            rows += [(name, way, *_row(mine))] if mine else []
     speeds = sorted({str(detail["speed"]) for detail in found})
     text = (
         f"Real pools at {' and '.join(speeds)} times their speed: what machines and agents take in real time counts as "
         "so many times as much of the pool's. The published figures have migrations of 7.3 s."
     )
-    head = ("experiment", "", "migrations", "left by server", "continuity", "mean exposure", "suspended", "made anew")
-    return [Section("Rotating pool", [Text(text), Table(head, rows, text=(0, 1), console=True)])]
-
-
-def _row(detail: dict[str, object]) -> tuple[str, ...]:
-    times, leaves, renewals = detail["times"], detail["leaves"], detail["renewals"]
-    assert isinstance(times, list)
-    assert isinstance(leaves, dict)
-    assert isinstance(renewals, list)
-    efficiency, exposure = float(str(detail["efficiency"])), float(str(detail["exposure"]))
-    cost = f"{median(renewals) * 1000:.0f} ms" if renewals else "-"
-    return (
-        str(detail["way"]),
-        str(len(times)),
-        "/".join(map(str, leaves.values())),
-        f"{efficiency * 100:.2f} %",
-        f"{exposure:.1f} s",
-        str(detail["suspended"]),
-        cost,
+    head = ("experiment", "", "moves", "left by server", "continuity", "exposure", "held", "made anew")
+    caption = (
+        f"{plural(max(int(detail['repeat']) for detail in found), 'repeat')}: mean, and from least to most where they "
+        "differ. Continuity in per cent; exposure: mean service time of a turn, seconds; held: how often a server "
+        "served on because none was ready; made anew: median real time, ms."
     )
+    table = Table(head, rows, caption=caption, text=(0, 1), console=True)
+    return [Section("Rotating pool", [Text(text), table, *report_states.figures(run)])]
+
+
+def _row(repeats: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """One way of one experiment, over its repeats."""
+    leaves = ["/".join(str(count) for count in detail["leaves"].values()) for detail in repeats]
+    costs = [median(detail["renewals"]) * 1000 for detail in repeats if detail["renewals"]]
+    return (
+        _spread([len(detail["times"]) for detail in repeats], 0),
+        ", ".join(dict.fromkeys(leaves)),
+        _spread([float(detail["efficiency"]) * 100 for detail in repeats], 2),
+        _spread([float(detail["exposure"]) for detail in repeats], 1),
+        _spread([int(detail["suspended"]) for detail in repeats], 0),
+        _spread(costs, 0) if costs else "-",
+    )
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    mean, least, most = (f"{value:.{digits}f}" for value in (fmean(values), min(values), max(values)))
+    return mean if least == most else f"{mean} ({least} to {most})"

@@ -1,4 +1,4 @@
-"""The report's sections on attacks and on moved connections, from what a run recorded."""
+"""The report's sections on pools, attacks and moved connections, from what a run recorded."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 from testbed.measure.reader import RunReader
 from testbed.measure.store import Run
 from testbed.plan.types import Node, Plan
+from testbed.pool import report, report_states
 from testbed.pool.attack import report as attack
 from testbed.pool.attack.model import Interval
+from testbed.pool.clock import SECOND
+from testbed.pool.course import EVENT
 from testbed.pool.migrate import report as migration
 from testbed.report.blocks import Figure, Section, Table
 from testbed.report.figures import save, style
@@ -84,3 +87,36 @@ def test_nothing_to_say(tmp_path: Path) -> None:
     run.close("passed")
     reader = RunReader(run.path)
     assert attack.sections(reader) == migration.sections(reader) == []
+
+
+def test_paper(tmp_path: Path) -> None:
+    """One row for each way of an experiment, over its repeats; and who was in which state, in the first of them."""
+    run = made(tmp_path)
+    about = {"experiment": "experiment 2", "speed": 60, "way": "measured on real servers", "renewals": [0.1]}
+    for repeat in (1, 2):
+        for server, state, at in (
+            ("b", "ready", 2),
+            ("a", "service", 1),
+            ("a", "initialising", 70),
+            ("b", "service", 71),
+        ):
+            run.event("pool", server, pool="web", what="state", state=state, at=at * SECOND)
+        figures = {"times": [70 * SECOND], "leaves": {"a": 1, "b": 0}, "efficiency": 0.9 + repeat / 100, "exposure": 45}
+        run.event(EVENT, "web", repeat=repeat, horizon=100 * SECOND, suspended=0, **about, **figures)
+    run.close("passed")
+    reader = RunReader(run.path)
+    (section,) = report.sections(reader)
+    (table,) = drawn(section, tmp_path)
+    assert [row[2:] for row in table.rows] == [
+        ("35", "-", "92.98", "93.0", "-", "-"),
+        ("1", "1/0", "91.50 (91.00 to 92.00)", "45.0", "0", "100"),
+    ]
+    assert (tmp_path / "pool-states-experiment-2.svg").exists()
+    first, second = report_states.trials(reader)
+    assert [(stay.server, stay.state.value, stay.start, stay.end) for stay in first.stays] == [
+        ("a", "service", 1, 70),
+        ("a", "initialising", 70, 100),
+        ("b", "ready", 2, 71),
+        ("b", "service", 71, 100),
+    ]
+    assert second.stays == first.stays
