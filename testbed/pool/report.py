@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from testbed.measure.reader import RunReader
-from testbed.pool import report_states, report_sweep
+from testbed.pool import onion_report, report_states, report_sweep
 from testbed.pool.course import EVENT, FAILOVER
 from testbed.pool.published import EXPERIMENT_1, EXPERIMENT_2
 from testbed.report.blocks import Section, Table, Text
@@ -17,8 +17,8 @@ _EXPERIMENTS = {experiment.name: experiment for experiment in (EXPERIMENT_1, EXP
 
 
 def sections(run: RunReader) -> list[Section]:
-    """What runs of ``pool_paper``, ``pool_failover`` and ``pool_sweep`` have; none for any other run."""
-    return [*_paper(run), *_failover(run), *report_sweep.sections(run)]
+    """What runs of ``pool_paper``, ``_failover``, ``_sweep`` and ``onion_pool`` have; none for any other run."""
+    return [*_paper(run), *_failover(run), *report_sweep.sections(run), *onion_report.sections(run)]
 
 
 def _failover(run: RunReader) -> list[Section]:

@@ -8,6 +8,7 @@ import pytest
 
 from testbed.lab.down import running
 from testbed.measure.reader import RunReader
+from testbed.pool.onion_report import EVENT, WRONG
 from testbed.pytest_plugin import EXIT_INVALID
 from testbed.report.console import summary_table
 from testbed.scenario import run
@@ -151,3 +152,19 @@ def test_hybrid(recorded) -> None:  # type: ignore[no-untyped-def]
     assert served == {"shop1", "shop2", "shop3"}
     assert heads(found)[:4] == ["publish", "N", "ok / failed", "reached"]
     assert shown(found) >= {"coverage", "coverage-counts"}
+
+
+def test_pool(recorded) -> None:  # type: ignore[no-untyped-def]
+    """Instances take turns, no byte is wrong, and whom the pool has ended serves nobody."""
+    found = recorded("onion_pool", SMALL, speed="20", seconds="26s", overlap="1s", limit="5s", pause="300ms")
+    moves = found.events(EVENT)
+    turns = [("shop1", "shop2"), ("shop2", "shop3"), ("shop3", "shop1")]
+    assert len(moves) >= 2
+    assert [(move.detail["leaving"], move.node) for move in moves] == turns[: len(moves)]
+    asked = found.events("download") + found.events("fresh")
+    assert not {event.detail["outcome"] for event in asked} & WRONG
+    (first, second) = moves[:2]
+    between = [event for event in asked if first.t < event.detail["started"] and event.t < second.t]
+    served = {event.detail["instance"] for event in between if event.detail["outcome"] == "ok"}
+    assert "shop1" not in served
+    assert "Onion service that rotates" in (found.path / "report.html").read_text()
