@@ -71,6 +71,7 @@ def _trial(edge: Edge, measure: Measure, faults: Faults, users: list[str], what:
             until = time.monotonic() + hold
             if what in NOTICED:
                 edge.await_leaving(isp.name, 30)
+                seen.await_fetches(2)  # by the other way, however late it was found
             time.sleep(max(0.0, until - time.monotonic()))
             during = edge.sent_to()
             measure.event("edge-fault", isp.border, fault=what, phase="end", ways=during)

@@ -59,7 +59,7 @@ def test_modes_beside_each_other(state: Path, tmp_path: Path) -> None:
 
 
 def test_what_dies(state: Path, tmp_path: Path) -> None:
-    found = recorded(tmp_path, "edge_failover", faults="silent,redirector", hold="1500ms", timeout="3s")
+    found = recorded(tmp_path, "edge_failover", faults="silent,redirector", hold="1500ms", timeout="6s")
     silent, killed = failover.trials(found)
     for trial in (silent, killed):
         assert trial.noticed is not None
