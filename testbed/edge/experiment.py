@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from testbed.edge import names
 from testbed.edge.dns.ask import query
 from testbed.edge.network import LEAST_ANSWER, Edge
+from testbed.edge.repeated import Repeated
 from testbed.edge.traffic import way_of
 from testbed.edge.webserver import PAGE
 
@@ -88,7 +87,7 @@ class Fetched:
     """Seconds of all requests."""
 
 
-class Users:
+class Users(Repeated):
     """Users who fetch one page again and again, each in a thread of its own; a context.
 
     Every fetch is recorded as event ``edge-fetch`` of ``step`` when it is over.
@@ -98,46 +97,20 @@ class Users:
         self, edge: Edge, measure: Measure, clients: Sequence[str], step: str, *, period: float, timeout: float
     ):
         """A user starts a fetch every ``period`` seconds, and gives it up after ``timeout``."""
+        super().__init__(clients, period)
         self.seen: list[Fetched] = []
-        self._edge, self._measure, self._step = edge, measure, step
-        self._period, self._timeout = period, timeout
-        self._over = threading.Event()
-        self._failure: BaseException | None = None
-        self._threads = [threading.Thread(target=self._user, args=(client,), name=client) for client in clients]
+        self._edge, self._measure, self._step, self._timeout = edge, measure, step, timeout
 
-    def __enter__(self) -> Users:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        if self._failure is not None and value is None:
-            raise self._failure
-
-    def _user(self, client: str) -> None:
-        try:
-            while not self._over.is_set():
-                begun = time.monotonic()
-                self._fetch(client, begun)
-                self._over.wait(max(0.0, begun + self._period - time.monotonic()))
-        except BaseException as error:
-            self._failure = error
-
-    def _fetch(self, client: str, begun: float) -> None:
+    def _fetch(self, user: str, begun: float) -> None:
         run, host = self._measure.run, self._edge.world.sites[0].host
-        fetch = self._edge.fetch(client, host, PAGE, timeout=self._timeout)
+        fetch = self._edge.fetch(user, host, PAGE, timeout=self._timeout)
         now = time.monotonic()
-        network = self._edge.world.client(client).network
+        network = self._edge.world.client(user).network
         started, ended = run.since_start(begun), run.since_start(now)
-        self.seen.append(Fetched(client, network, started, ended, fetch.outcome, fetch.total))
+        self.seen.append(Fetched(user, network, started, ended, fetch.outcome, fetch.total))
         run.event(
             "edge-fetch",
-            client,
+            user,
             t=now,
             step=self._step,
             network=network,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from testbed.edge.network import Edge
+from testbed.edge.repeated import Repeated
 from testbed.errors import WaitTimeout
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 EXPERIMENT = "edge-failover"
 
 
-class Users:
+class Users(Repeated):
     """One thread a user, from entering the context to leaving it. Each fetch is an event ``edge-failover``.
 
     A user begins a fetch ``period`` seconds after the one before began, or as soon as it is over, and gives up after
@@ -25,26 +24,9 @@ class Users:
     """
 
     def __init__(self, edge: Edge, measure: Measure, users: Sequence[str], *, period: float, timeout: float) -> None:
-        self._edge, self._measure = edge, measure
-        self._period, self._timeout = period, timeout
-        self._over = threading.Event()
+        super().__init__(users, period)
+        self._edge, self._measure, self._timeout = edge, measure, timeout
         self._outcomes: dict[str, list[str]] = {user: [] for user in users}
-        self._failure: BaseException | None = None
-        self._threads = [threading.Thread(target=self._run, args=(user,), name=user) for user in users]
-
-    def __enter__(self) -> Users:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-        if self._failure is not None and value is None:
-            raise self._failure
 
     def failures(self, user: str) -> list[str]:
         """The outcomes of a user's fetches that were no page."""
@@ -67,15 +49,6 @@ class Users:
 
     def _pages(self, user: str) -> int:
         return self._outcomes[user].count("ok")
-
-    def _run(self, user: str) -> None:
-        try:
-            while not self._over.is_set():
-                begun = time.monotonic()
-                self._fetch(user, begun)
-                self._over.wait(max(0.0, begun + self._period - time.monotonic()))
-        except BaseException as error:
-            self._failure = error
 
     def _fetch(self, user: str, begun: float) -> None:
         run, host = self._measure.run, self._edge.world.sites[0].host
