@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.figure import Figure
+from bench.own_state import own_state
 from testbed.edge import redirector
 from testbed.edge.check import world_of
 from testbed.edge.compare import plan_in_mode
@@ -50,20 +50,12 @@ def measure(name: str) -> list[Figure]:
 @contextmanager
 def running(plan: Plan) -> Iterator[Lab]:
     """A lab with a state folder of its own."""
-    before = os.environ.get("TESTBED_STATE")
-    with tempfile.TemporaryDirectory(prefix="tbbench-", dir="/var/tmp") as folder:
-        Path(folder).chmod(0o711)
-        os.environ["TESTBED_STATE"] = folder
+    with own_state():
+        lab = up(plan)
         try:
-            lab = up(plan)
-            try:
-                yield lab
-            finally:
-                lab.down()
+            yield lab
         finally:
-            os.environ.pop("TESTBED_STATE")
-            if before is not None:
-                os.environ["TESTBED_STATE"] = before
+            lab.down()
 
 
 def gain() -> list[Figure]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import shutil
-import tempfile
 import time
+from contextlib import ExitStack
 from ipaddress import ip_address
 from typing import Any
 
+from bench.own_state import own_state
 from testbed.errors import WaitTimeout
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
@@ -43,10 +43,8 @@ class PoolWorld:
     ) -> None:
         self.rate = rate
         self.names = [f"web{number}" for number in range(1, servers + 1)]
-        self._own_state = tempfile.mkdtemp(prefix="tbpool-", dir="/var/tmp")
-        os.chmod(self._own_state, 0o711)  # noqa: S103 - unprivileged programs pass
-        self._state_before = os.environ.get("TESTBED_STATE")
-        os.environ["TESTBED_STATE"] = self._own_state
+        self._state = ExitStack()
+        self._state.enter_context(own_state())
         self.lab: Lab | None = None
         self.dispatcher: Dispatcher | None = None
         self.services: dict[str, Process] = {}
@@ -132,8 +130,4 @@ class PoolWorld:
             self.dispatcher.close()
         if self.lab is not None:
             self.lab.down()
-        if self._state_before is None:
-            os.environ.pop("TESTBED_STATE", None)
-        else:
-            os.environ["TESTBED_STATE"] = self._state_before
-        shutil.rmtree(self._own_state, ignore_errors=True)
+        self._state.close()

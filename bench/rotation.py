@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from pathlib import Path
 
 from bench.figure import Figure
+from bench.own_state import own_state
 from testbed.lab.up import up
 from testbed.plan.load import load_text
 from testbed.pool.clients import Clients
@@ -27,11 +25,7 @@ links: [[client, core]]
 def measure(name: str) -> list[Figure]:
     """Bulk downloads and many small requests at once."""
     seconds = float(os.environ.get("TESTBED_ROTATION_SECONDS", SECONDS))
-    folder = Path(tempfile.mkdtemp(prefix="tbrotation-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    before = os.environ.get("TESTBED_STATE")
-    os.environ["TESTBED_STATE"] = str(folder)
-    try:
+    with own_state():
         lab = up(load_text(TOPOLOGY)[1], owner=os.getpid())
         try:
             pool = lab.subsystem("pool")["web"]
@@ -44,9 +38,6 @@ def measure(name: str) -> list[Figure]:
             moved = pool.events("moved")
         finally:
             lab.down()
-    finally:
-        os.environ.pop("TESTBED_STATE") if before is None else os.environ.update(TESTBED_STATE=before)
-        shutil.rmtree(folder, ignore_errors=True)
     return [
         Figure("rotation-5s failed", "requests", 0.0, (float(sum(len(seen["errors"]) for seen in found)),)),
         Figure("rotation-5s wrong", "answers", 0.0, (float(sum(len(seen["wrong"]) for seen in found)),)),
