@@ -6,7 +6,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.get_closest_marker(name) for name in ("root", "engine", "tor")):
             item.add_marker(pytest.mark.xfail(run=False, reason="needs root", strict=False))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a failure, show what happened in the labs of the test: its own words seldom tell why."""
+    report = yield
+    if report.failed:
+        for name, events in _last_events(getattr(item, "funcargs", {})):
+            report.sections.append((f"last events of lab {name}", events))
+    return report
+
+
+def _last_events(fixtures: dict[str, Any], count: int = 80) -> Iterator[tuple[str, str]]:
+    """Names of labs that fixtures hold, and the last lines of their event files."""
+    from testbed.lab.lab import Lab
+
+    labs = {lab.folder: lab for value in fixtures.values() if isinstance(lab := getattr(value, "lab", value), Lab)}
+    for folder, lab in labs.items():
+        path = folder / "events.jsonl"
+        if path.exists():
+            with path.open() as lines:
+                last = deque(lines, count)
+            yield lab.name, "".join(line if len(line) < 400 else line[:400] + "...\n" for line in last)
 
 
 def _skip_without_engine(items: list[pytest.Item]) -> None:
