@@ -60,6 +60,14 @@ def holders(onions: OnionServices, service: str = "shop") -> list[str]:
     return [entry.instance for entry in onions.hsdir_map(service)]
 
 
+def await_holders(onions: OnionServices, wanted: dict[str, int], service: str = "shop") -> None:
+    """Wait until so many HSDirs hold each instance's descriptor. They are asked one after the other, and whoever
+    publishes may be at work meanwhile: one answer may be of a state in between."""
+    deadline, seen = time.monotonic() + LIMIT, Counter[str]()
+    while (seen := Counter(holders(onions, service))) != wanted:
+        assert time.monotonic() < deadline, f"waited {LIMIT} s for HSDirs to hold {wanted}, they hold {dict(seen)}"
+
+
 def reached(onions: OnionServices, count: int, service: str = "shop") -> Counter[str]:
     """Whom fresh clients reach; each of them must get the whole file."""
     got = fresh_clients(

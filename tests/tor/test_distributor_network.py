@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from publishing_world import NETWORK, await_true, events, holders, kill, mark, reached, revive
+from publishing_world import NETWORK, await_holders, await_true, events, holders, kill, mark, reached, revive
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
@@ -108,14 +108,12 @@ def test_an_instance_dies_and_comes_back(lab: Lab, onions: OnionServices) -> Non
     assert placed["reason"] == "instances or HSDirs changed"
     assert {name for names in placed["placed"].values() for name in names} == {"shop2", "shop3"}
     await_true(lambda: settled(onions), "that to be fetched back")
-    entries = onions.hsdir_map("shop")
-    assert Counter(entry.instance for entry in entries) == {"shop2": 3, "shop3": 3}
-    assert len({entry.revision for entry in entries}) == 1
+    await_holders(onions, {"shop2": 3, "shop3": 3})
     assert set(reached(onions, 8)) <= {"shop2", "shop3"}
     revive(lab, "shop1")
     await_true(lambda: complete(onions), "shop1 to be distributed again")
     assert events(lab, "control_gap", before)[0]["node"] == "shop1"
-    assert Counter(holders(onions)) == {"shop1": 2, "shop2": 2, "shop3": 2}
+    await_holders(onions, {"shop1": 2, "shop2": 2, "shop3": 2})
     reached(onions, 6)
 
 
@@ -156,7 +154,7 @@ def test_an_hsdir_dies_and_comes_back(lab: Lab, onions: OnionServices) -> None:
     revive(lab, "shop2")
     await_true(lambda: events(lab, "hsdir_back", before), "the HSDir to be used again")
     await_true(lambda: complete(onions), "everything to be placed")
-    assert Counter(holders(onions)) == {"shop1": 2, "shop2": 2, "shop3": 2}
+    await_holders(onions, {"shop1": 2, "shop2": 2, "shop3": 2})
 
 
 def test_c19_agents_are_restarted(lab: Lab, onions: OnionServices) -> None:
@@ -167,7 +165,7 @@ def test_c19_agents_are_restarted(lab: Lab, onions: OnionServices) -> None:
         revive(lab, name)
         await_true(lambda: reachable(onions, name), f"{name} to listen")  # noqa: B023 - awaited here
     kill(lab, "shop3")
-    await_true(lambda: Counter(holders(onions)) == {"shop1": 3, "shop2": 3}, "shop3 to be replaced")
+    await_holders(onions, {"shop1": 3, "shop2": 3})
     revive(lab, "shop3")
     await_true(lambda: complete(onions), "everything to be placed")
     gaps = [event["node"] for event in events(lab, "control_gap", before)]
@@ -196,7 +194,7 @@ def test_alone(lab: Lab, onions: OnionServices, tmp_path: Path) -> None:
     assert all(entry.revision is not None and entry.revision > revision for entry in entries)
     onions.stop("shop")
     onions.start("shop")
-    assert Counter(holders(onions)) == {"shop1": 2, "shop2": 2, "shop3": 2}
+    await_holders(onions, {"shop1": 2, "shop2": 2, "shop3": 2})
 
 
 def test_joining_what_is_not_known(lab: Lab, onions: OnionServices) -> None:
@@ -210,13 +208,13 @@ def test_joining_what_is_not_known(lab: Lab, onions: OnionServices) -> None:
     publication = onions.join("shop", "shop2")
     assert publication.instance == "shop2"
     assert len(publication.acknowledged()) == 3
-    assert Counter(holders(onions)) == {"shop1": 3, "shop2": 3}
+    await_holders(onions, {"shop1": 3, "shop2": 3})
 
 
 def test_single_onion_services(lab: Lab, onions: OnionServices) -> None:
     """Instances are not anonymous, and clients reach them all the same. Stopping leaves nothing of the distributor."""
     onions.start("plain")
-    assert Counter(holders(onions, "plain")) == {"plain1": 3, "plain2": 3}
+    await_holders(onions, {"plain1": 3, "plain2": 3}, "plain")
     node = make_node(lab, "plain1")
     try:
         config = node.require().getinfo("config-text")
