@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +53,10 @@ class Step:
     def seconds(self) -> float:
         """Length."""
         return self.end - self.start
+
+    def during(self, events: Iterable[Event]) -> list[Event]:
+        """Those of ``events`` that happened in this step, in their order."""
+        return [event for event in events if self.start <= event.t <= self.end]
 
     @property
     def repeat(self) -> int:
@@ -113,9 +117,11 @@ class RunReader:
         """(series, node) of everything sampled."""
         return [(row[0], row[1]) for row in self._query("samples", "DISTINCT series, node", {}, "series, node")]
 
-    def steps(self) -> list[Step]:
-        """The run's steps in the order of their start."""
-        return self._steps
+    def steps(self, experiment: str | None = None) -> list[Step]:
+        """The run's steps in the order of their start, all or those of one experiment."""
+        if experiment is None:
+            return self._steps
+        return [step for step in self._steps if step.detail.get("experiment") == experiment]
 
     @cached_property
     def end(self) -> float:

@@ -252,6 +252,18 @@ def test_a_step_has_both_edges_also_where_it_fails(run: Run) -> None:
     assert RunReader(run.path).events("step")[1].detail["failed"] == "KeyError: 'x'"
 
 
+def test_steps_of_an_experiment_and_what_happened_in_them(run: Run) -> None:
+    for name, experiment in (("one", "first"), ("two", "second"), ("three", "first")):
+        with run.step(name, experiment=experiment):
+            run.event("seen", name)
+        run.event("seen", "between")
+    reader = RunReader(run.path)
+    assert [step.name for step in reader.steps()] == ["one", "two", "three"]
+    steps = reader.steps("first")
+    assert [step.name for step in steps] == ["one", "three"]
+    assert [[event.node for event in step.during(reader.events("seen"))] for step in steps] == [["one"], ["three"]]
+
+
 def test_the_manifest_can_grow(run: Run) -> None:
     run.update(lab="a1b2c3d4")
     assert RunReader(run.path).manifest["lab"] == "a1b2c3d4"

@@ -27,7 +27,7 @@ NOTE = (
 
 def sections(run: RunReader) -> list[Section]:
     """Sections for a run of ``campus_onion``; none for any other run."""
-    steps = [step for step in run.steps() if step.detail.get("experiment") == EXPERIMENT]
+    steps = run.steps(EXPERIMENT)
     if not steps:
         return []
     downloads = run.events("download")

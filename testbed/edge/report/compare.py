@@ -68,13 +68,10 @@ def cells(run: RunReader) -> list[Cell]:
     """What a run of ``edge_compare`` has, in the order of its modes."""
     events = run.events(EXPERIMENT)
     found: dict[tuple[str, str, str], dict[int, list[Event]]] = {}
-    for step in run.steps():
-        if step.detail.get("experiment") != EXPERIMENT:
-            continue
-        for event in events:
-            if step.start <= event.t <= step.end:
-                key = (str(step.detail["mode"]), str(event.detail["network"]), str(event.detail["path"]))
-                found.setdefault(key, {}).setdefault(step.repeat, []).append(event)
+    for step in run.steps(EXPERIMENT):
+        for event in step.during(events):
+            key = (str(step.detail["mode"]), str(event.detail["network"]), str(event.detail["path"]))
+            found.setdefault(key, {}).setdefault(step.repeat, []).append(event)
     return [Cell(*key, tuple(tuple(repeat) for repeat in repeats.values())) for key, repeats in found.items()]
 
 

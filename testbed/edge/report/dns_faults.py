@@ -24,15 +24,15 @@ NOTE = (
 
 def sections(run: RunReader) -> list[Section]:
     """Sections for a run of ``edge_dns_faults``; none for any other run."""
-    steps = [step for step in run.steps() if step.detail.get("experiment") == EXPERIMENT]
+    steps = run.steps(EXPERIMENT)
     if not steps:
         return []
     found: dict[tuple[str, str], dict[str, list[Event]]] = {}
-    for event in run.events("edge-visit"):
-        for step in steps:
-            if step.start <= event.t <= step.end:
-                cells = found.setdefault((event.node, event.detail["host"]), {})
-                cells.setdefault(step.detail["answers"], []).append(event)
+    visits = run.events("edge-visit")
+    for step in steps:
+        for event in step.during(visits):
+            cells = found.setdefault((event.node, event.detail["host"]), {})
+            cells.setdefault(step.detail["answers"], []).append(event)
     answers = [word for word in WORDS if any(step.detail.get("answers") == word for step in steps)]
     repeats = plural(max(step.repeat for step in steps), "repeat")
     return [Section("Names and ways", [_shares(found, answers), _visits(found, answers, repeats), Text(NOTE, "note")])]

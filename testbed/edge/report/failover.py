@@ -81,16 +81,11 @@ def trials(run: RunReader) -> list[Trial]:
     """The trials of a run, in their order; those that were cut before the fault was over are left out."""
     fetches, acts, marks = run.events(EXPERIMENT), run.events("edge"), run.events("edge-fault")
     found = []
-    for step in run.steps():
-        if step.detail.get("experiment") != EXPERIMENT:
-            continue
-
-        def within(events: Sequence[Event], step: Step = step) -> list[Event]:
-            return [event for event in events if step.start <= event.t <= step.end]
-
-        phases = {mark.detail["phase"]: mark.t for mark in within(marks)}
+    for step in run.steps(EXPERIMENT):
+        phases = {mark.detail["phase"]: mark.t for mark in step.during(marks)}
         if "begin" in phases and "end" in phases:
-            found.append(Trial(step, phases["begin"], phases["end"], tuple(within(fetches)), tuple(within(acts))))
+            seen, done = tuple(step.during(fetches)), tuple(step.during(acts))
+            found.append(Trial(step, phases["begin"], phases["end"], seen, done))
     return found
 
 

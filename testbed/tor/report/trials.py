@@ -104,7 +104,7 @@ class Trial:
 
 def trials(run: RunReader, experiment: str) -> list[Trial]:
     """The steps of an experiment in the order of time."""
-    steps = [step for step in run.steps() if step.detail.get("experiment") == experiment]
+    steps = run.steps(experiment)
     if not steps:
         return []
     got: dict[str, list[Recorded]] = defaultdict(list)
