@@ -17,7 +17,13 @@ from testbed.plan.expand import expand
 from testbed.plan.types import Plan
 from testbed.runtime.base import start_time
 
-CLOCK = "import time\nwhile True: open('clock', 'w').write(f'{time.time()} {time.monotonic()}'); time.sleep(0.02)"
+CLOCK = """
+import os, time
+while True:
+    open("new", "w").write(f"{time.time()} {time.monotonic()}")
+    os.replace("new", "clock")
+    time.sleep(0.02)
+"""
 BUSY = "import os, time\nwhile True: os.path.exists('go') or time.sleep(0.02)"
 """Busy while there is a file ``go`` in its folder."""
 GREEDY = """
@@ -123,15 +129,22 @@ class Watch:
         """Whether it runs."""
         return start_time(self.pid(node, service)) is not None
 
-    def clock(self, node: str) -> tuple[float, float]:
-        """How far the wall clock and the monotonic clock that the node's program sees are off ours, seconds."""
+    def is_off(self, node: str, wall: float, steady: float = 0.0) -> bool:
+        """Whether the wall clock and the monotonic clock that the node's program sees are off ours by these seconds.
+
+        What it writes for the second time from now on, it has read between now and our seeing that, however busy the
+        machine is.
+        """
         path = self.lab.node_folder(node) / "clock"
-        seen = path.stat().st_mtime_ns
-        until(lambda: path.stat().st_mtime_ns != seen, f"the program of {node} to write the time")
-        while True:
-            words = path.read_text().split()
-            if len(words) == 2:
-                return float(words[0]) - time.time(), float(words[1]) - time.monotonic()
+        begun, seen = (time.time(), time.monotonic()), path.read_text()
+        for _ in range(2):
+            until(lambda: path.read_text() != seen, f"the program of {node} to write the time")  # noqa: B023
+            seen = path.read_text()
+        ended, read = (time.time(), time.monotonic()), [float(word) for word in seen.split()]
+        return all(
+            at - after - 0.01 <= shift <= at - before + 0.01
+            for at, shift, before, after in zip(read, (wall, steady), begun, ended, strict=True)
+        )
 
     def state(self, pid: int) -> str:
         """State letter of a process."""

@@ -206,18 +206,20 @@ def _resident(pid: int) -> int:
 def test_c21_clock_skew(faults: Faults, watch: Watch, skew: str, seconds: float) -> None:
     """C21: only the node's clock is shifted, neither another node's nor the host's; and time-outs keep their length."""
 
-    def host() -> float:
-        return float(subprocess.run(["date", "+%s.%N"], capture_output=True, text=True, check=True).stdout)
+    def host() -> tuple[float, float, float]:
+        """What `date` says, and the monotonic clock before and after."""
+        begun = time.monotonic()
+        said = subprocess.run(["date", "+%s.%N"], capture_output=True, text=True, check=True).stdout
+        return begun, float(said), time.monotonic()
 
-    before, monotonic = host(), time.monotonic()
+    first = host()
     pid = watch.pid("a", "clock")
     with faults.active(ClockSkew(node="a", skew=skew)):
-        wall, steady = watch.clock("a")
-        assert wall == pytest.approx(seconds, abs=1)
-        assert steady == pytest.approx(0, abs=1)
-        assert watch.clock("b")[0] == pytest.approx(0, abs=1)
-        assert host() - before == pytest.approx(time.monotonic() - monotonic, abs=1)
-    assert watch.clock("a")[0] == pytest.approx(0, abs=1)
+        assert watch.is_off("a", seconds)
+        assert watch.is_off("b", 0)
+        last = host()
+        assert last[0] - first[2] - 0.01 <= last[1] - first[1] <= last[2] - first[0] + 0.01
+    assert watch.is_off("a", 0)
     assert watch.pid("a", "clock") == pid, "without a restart"
 
 
