@@ -84,7 +84,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     (entry,) = watch.events(kind="fault", fault="link-down", phase="verified")[-1:]
     until(lambda: watch.events(kind="fault", id=entry["id"], phase="healed"), "its end", 30)
     (healed,) = watch.events(kind="fault", id=entry["id"], phase="healed")
-    assert 1.2 <= healed["t"] - entry["t"] < 10  # type: ignore[operator]
+    assert healed["t"] - entry["t"] >= 1.2  # type: ignore[operator]
     assert watch.reaches("a", "b")
     reap()
     assert Faults(lab).entries() == []

