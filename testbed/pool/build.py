@@ -41,6 +41,17 @@ def schedule_of(spec: PoolSpec, seed: int, folder: Path) -> tuple[Schedule, Live
     return Schedule(Combined(streams, spec.combine), spec.timer), live
 
 
+def with_bits(spec: PoolSpec, folder: Path) -> PoolSpec:
+    """The section with the bits of files, looked for in ``folder``, in it. TestbedError as from ``schedule_of``."""
+    update = {}
+    for key in ("sequence", "detection"):
+        part = getattr(spec, key)
+        if part is not None and part.file is not None:
+            bits = "".join(map(str, read_bits(folder / part.file).tolist()))
+            update[key] = part.model_copy(update={"bits": bits, "file": None})
+    return spec.model_copy(update=update)
+
+
 def policy_of(spec: PoolSpec, servers: list[str], seed: int) -> Policy:
     """How the next server is chosen."""
     if spec.scheduler == "round-robin":

@@ -18,9 +18,6 @@ def problems(pools: PoolsSpec) -> Iterator[Problem]:
         yield from _of_times(("pool", name), spec)
         if spec.sequence is not None:
             yield from _of_register(("pool", name, "sequence"), spec.sequence)
-        if spec.service == "dns" and spec.runtime == "container" and spec.image is None:
-            what = "the testbed's own image has no name server"
-            yield Problem(("pool", name, "runtime"), what, "give an `image` that has knot, or write `runtime: process`")
         if spec.drain is not None and spec.connections != "drain":
             yield Problem(
                 ("pool", name, "drain"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from testbed.pool.machine import Move, State
 
 if TYPE_CHECKING:
     from testbed.pool.pools import Pool
@@ -13,6 +15,26 @@ EVENT = "pool_course"
 """In a run: one pool from its beginning to its horizon."""
 FAILOVER = "pool_failover"
 """In a run: a server that died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A server's change of state, as its agent told of it."""
+
+    server: str
+    state: State
+    move: Move | None
+    """None where the agent begins with its server."""
+    at: int
+    """Microseconds of pool time."""
+
+
+def change_of(server: str, told: Mapping[str, Any]) -> Change | None:
+    """The change that an event of a pool is about; None if it is about something else."""
+    if told["what"] != "state":
+        return None
+    move = Move[str(told["move"]).upper()] if told.get("move") else None
+    return Change(server, State(told["state"]), move, int(told["at"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +104,10 @@ def course_of(servers: Sequence[str], events: Sequence[dict[str, Any]], at: Any,
         when = at(event["t"])
         if when >= horizon:
             break
-        if event["what"] == "state" and event.get("move") in ("migrate", "relieve"):
-            left.append((int(event["at"]), str(event["node"])))
-        elif event["what"] == "state" and event.get("move") == "hold":
-            suspended += 1
+        if change := change_of(str(event["node"]), event):
+            if change.move in (Move.MIGRATE, Move.RELIEVE):
+                left.append((change.at, change.server))
+            suspended += change.move is Move.HOLD
         elif event["what"] == "assigned":
             taken.append(when)
         elif event["what"] == "renewed":

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.faults.tools import programs
-from testbed.lab.state import state_root
 from testbed.net import namespace
-from testbed.plan.types import Service
+from testbed.pool.build import with_bits
 from testbed.pool.daemon import rpc, world
-from testbed.pool.daemon.agent import PREPARED, SOCKET
+from testbed.pool.daemon.agent import SOCKET
 from testbed.pool.daemon.store import record_of
 from testbed.pool.layout import CONTROL_PORT, STORE_PORT
+from testbed.pool.programs import AGENT, CONTROL, CONTROLLER, STORE, Programs
 from testbed.pool.server.pristine import lay_out, spoil_files, spoil_image
 from testbed.pool.spec import PoolSpec, PoolsSpec
 from testbed.pool.store import Record
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 START_LIMIT = 120.0
 """Seconds for all servers to be made for the first time."""
 LOOK = 0.01
-AGENT, STORE, CONTROL, CONTROLLER = "agent", "store", "dispatcher", "controller"
-"""Names of the programs in their nodes."""
+"""Seconds between two looks at a condition."""
 
 
 class Pool:
@@ -41,6 +40,7 @@ class Pool:
         self.world = world.World(lab, name, spec)
         self.layout = self.world.layout
         self.servers = self.layout.servers
+        self._programs = Programs(self.world)
         self._store = self._client(self.layout.store, STORE_PORT, "the store")
         self._control = self._client(self.layout.dispatcher, CONTROL_PORT, "the dispatcher")
 
@@ -61,33 +61,26 @@ class Pool:
         """
         progress = progress or Silent()
         (self.world.folder / "start.json").unlink(missing_ok=True)
-        lay_out(world.save(self.lab, self.name, resolved(self.lab, self.spec)))
+        folder = Path(self.lab.record.topology).parent
+        lay_out(world.save(self.lab, self.name, with_bits(self.spec, folder)))
         self.start_store()
         self.start_dispatcher()
         for server in self.servers:
             self.start_agent(server)
-        marks = [self.lab.node_folder(self.layout.agent(server)) / PREPARED for server in self.servers]
+        marks = [self._programs.prepared(server) for server in self.servers]
         self._await(lambda: all(mark.exists() for mark in marks), "the servers to be made", START_LIMIT)
         progress.update(f"pool {self.name}", len(marks), len(marks))
         self.world.begin(time.monotonic_ns() + 10**8)
         self.world.event("begins", speed=self.spec.speed, start=self.world.started)
         if self.spec.scheduler == "central":
-            self._run(self.layout.controller, CONTROLLER, "testbed.pool.daemon.controller", str(self._file))
+            self.start_controller()
         self.await_service()
 
     def stop(self) -> None:
         """End the pool's own programs and forget what they knew; ``start`` begins anew. Servers go on by themselves."""
-        parts = [(self.layout.agent(server), AGENT) for server in self.servers]
-        parts += [(self.layout.controller, CONTROLLER)] if self.spec.scheduler == "central" else []
-        for node, name in (*parts, (self.layout.dispatcher, CONTROL), (self.layout.store, STORE)):
-            found = self.lab.services(node).get(name)
-            if found and found[0].alive():
-                self._kill(node, name)
+        self._programs.end()
         self._store.close()
         self._control.close()
-        (self.lab.node_folder(self.layout.store) / "values.json").unlink(missing_ok=True)
-        for name in ("dispatcher.json", "start.json"):
-            (self.world.folder / name).unlink(missing_ok=True)
 
     def time(self) -> int:
         """The pool's time, microseconds. TestbedError before it has begun."""
@@ -185,37 +178,39 @@ class Pool:
 
     def kill_agent(self, server: str) -> None:
         """Kill a server's agent. The server itself goes on."""
-        self._kill(self.layout.agent(server), AGENT)
+        self._programs.kill(self.layout.agent(server), AGENT)
 
     def start_agent(self, server: str) -> None:
         """Start it, or start it again."""
-        node = self.layout.agent(server)
-        (self.lab.node_folder(node) / PREPARED).unlink(missing_ok=True)
-        self._run(node, AGENT, "testbed.pool.daemon.agent", str(self._file), server)
+        self._programs.start_agent(server)
 
     def kill_store(self) -> None:
         """Kill the shared storage; its file stays."""
-        self._kill(self.layout.store, STORE)
+        self._programs.kill(self.layout.store, STORE)
 
     def start_store(self) -> None:
         """Start it, or start it again; back when it answers."""
-        node = self.layout.store
-        file = self.lab.node_folder(node) / "values.json"
-        self._run(node, STORE, "testbed.pool.daemon.store", str(file), self.world.address(node), str(STORE_PORT))
+        self._programs.start_store()
         self._await(lambda: self._answers(self._store, {"op": "get", "key": self.name}), "the store", 30)
 
     def kill_dispatcher(self) -> None:
         """Kill the dispatcher's control. What it has assigned stays so."""
-        self._kill(self.layout.dispatcher, CONTROL)
+        self._programs.kill(self.layout.dispatcher, CONTROL)
 
     def start_dispatcher(self) -> None:
         """Start it, or start it again; back when it answers."""
-        self._run(self.layout.dispatcher, CONTROL, "testbed.pool.daemon.dispatcher", str(self._file))
+        self._programs.start_dispatcher()
         self._await(lambda: self._answers(self._control, {"op": "status"}), "the dispatcher", 30)
 
     def kill_controller(self) -> None:
-        """Kill the central controller, in a pool that has one."""
-        self._kill(self.layout.controller, CONTROLLER)
+        """Kill the central controller. TestbedError if the pool has none."""
+        self._check_central()
+        self._programs.kill(self.layout.controller, CONTROLLER)
+
+    def start_controller(self) -> None:
+        """Start it, or start it again. TestbedError if the pool has none."""
+        self._check_central()
+        self._programs.start_controller()
 
     def tamper(self, server: str, what: str = "files") -> str:
         """Spoil what a server is made from, ``files`` or ``image``; its path. See ``server.pristine``."""
@@ -223,30 +218,17 @@ class Pool:
         self.world.event("tampered", server, part=what, path=path)
         return path
 
-    @property
-    def _file(self) -> Any:
-        return self.world.folder / "pool.json"
+    def _check_central(self) -> None:
+        if self.spec.scheduler != "central":
+            raise TestbedError(
+                f"pool {self.name} has no central controller; its scheduler is {self.spec.scheduler}",
+                where=f"pool.{self.name}.scheduler",
+                remedy="write `scheduler: central`",
+            )
 
     def _holds(self, pid: int) -> bool:
         """Whether a process only holds the namespace of a server in a container."""
-        from pathlib import Path
-
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0infinity")
-
-    def _run(self, node: str, name: str, module: str, *arguments: str) -> None:
-        service = Service(
-            name=name,
-            argv=(sys.executable, "-m", module, *arguments),
-            env={"TESTBED_STATE": str(state_root())},
-            root=True,
-        )
-        self.lab.spawn(node, service)
-
-    def _kill(self, node: str, name: str) -> None:
-        process, _ = self.lab.services(node)[name]
-        process.signal(signal.SIGKILL)
-        self._await(lambda: not process.alive(), f"{name} of {node} to end", 10)
-        self.world.event("killed", node, part=name)
 
     def _client(self, node: str, port: int, what: str) -> rpc.Client:
         def connect(timeout: float) -> socket.socket:
@@ -274,17 +256,8 @@ class Pool:
             seen = f"states {self.states()}, clients go to {self.serving()}"
         except TestbedError as error:
             seen = error.what
-        logs = [(node, name) for node, name in self._programs() if (found := self.lab.services(node)) and name in found]
-        dead = [f"{name} of {node}" for node, name in logs if not self.lab.services(node)[name][0].alive()]
-        words = [self.lab.services(node)[name][0].log_tail() for node, name in logs if f"{name} of {node}" in dead]
         alarms = [str(event.get("found")) for event in self.events("alarm")]
-        return "; ".join([seen, *(f"{name} has ended" for name in dead), *words, *alarms])
-
-    def _programs(self) -> Iterator[tuple[str, str]]:
-        yield self.layout.store, STORE
-        yield self.layout.dispatcher, CONTROL
-        for server in self.servers:
-            yield self.layout.agent(server), AGENT
+        return "; ".join([seen, *self._programs.ended(), *alarms])
 
 
 class Pools:
@@ -306,19 +279,3 @@ class Pools:
         """Start all."""
         for pool in self.pools.values():
             pool.start(progress)
-
-
-def resolved(lab: Lab, spec: PoolSpec) -> PoolSpec:
-    """The section with the bits of files in it. TestbedError for what cannot be read or is no bit."""
-    from pathlib import Path
-
-    from testbed.pool.sequences import read_bits
-
-    folder = Path(lab.record.topology).parent
-    update = {}
-    for key in ("sequence", "detection"):
-        part = getattr(spec, key)
-        if part is not None and part.file is not None:
-            bits = "".join(map(str, read_bits(folder / part.file).tolist()))
-            update[key] = part.model_copy(update={"bits": bits, "file": None})
-    return spec.model_copy(update=update)

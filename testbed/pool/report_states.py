@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.pool.clock import SECOND
-from testbed.pool.course import EVENT
+from testbed.pool.course import EVENT, Change, change_of
 from testbed.pool.machine import State
 from testbed.report.blocks import Figure
 
@@ -43,25 +43,25 @@ class Trial:
 
 def trials(run: RunReader) -> Iterator[Trial]:
     """Of the pools that were watched to their horizon, in order."""
-    moves: list[tuple[str, State, int]] = []
+    changes: list[Change] = []
     for event in sorted((*run.events(TOLD), *run.events(EVENT)), key=lambda event: event.t):
         detail = event.detail
         if event.kind == EVENT:
             if "horizon" in detail:
-                stays = _stays(moves, int(detail["horizon"]))
+                stays = _stays(changes, int(detail["horizon"]))
                 yield Trial(str(detail["experiment"]), int(detail["repeat"]), tuple(stays))
-                moves = []
-        elif detail["what"] == "state":
-            moves.append((event.node, State(detail["state"]), int(detail["at"])))
+                changes = []
+        elif change := change_of(event.node, detail):
+            changes.append(change)
 
 
-def _stays(moves: Sequence[tuple[str, State, int]], horizon: int) -> Iterator[Stay]:
-    for server in sorted({name for name, _, _ in moves}):
-        mine = sorted(((at, state) for name, state, at in moves if name == server), key=lambda move: move[0])
-        ends = [at for at, _ in mine[1:]] + [horizon]
-        for (start, state), end in zip(mine, ends, strict=True):
-            if start < horizon:
-                yield Stay(server, state, start / SECOND, min(end, horizon) / SECOND)
+def _stays(changes: Sequence[Change], horizon: int) -> Iterator[Stay]:
+    for server in sorted({change.server for change in changes}):
+        mine = sorted((change for change in changes if change.server == server), key=lambda change: change.at)
+        ends = [change.at for change in mine[1:]] + [horizon]
+        for change, end in zip(mine, ends, strict=True):
+            if change.at < horizon:
+                yield Stay(server, change.state, change.at / SECOND, min(end, horizon) / SECOND)
 
 
 def figures(run: RunReader) -> list[Figure]:

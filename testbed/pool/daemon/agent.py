@@ -105,7 +105,7 @@ class Member:
             listener.bind(str(path))
             while True:
                 what = listener.recv(4096).decode(errors="replace")
-                self._pool.event("detected", self._server, by=what, at=self._clock.now())
+                self._pool.event("detected", self._server, detector=what, at=self._clock.now())
                 self._clock.at(self._clock.now(), self._attacked)
 
 
