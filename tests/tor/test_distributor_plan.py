@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.tor.distribute.compose import COMPOSERS
+from testbed.tor.distribute.document import Content
+from testbed.tor.distribute.placing import plan_returns
 from testbed.tor.distribute.plan import changes, place
 
 HSDIRS = [f"d{number}" for number in range(1, 7)]
@@ -97,3 +100,18 @@ def test_rotation_moves_no_more_than_it_must(many: int, moved: int) -> None:
     held = {name: float(count) for name, count in Counter(before.values()).items()}
     after = place(HSDIRS, NAMES[:many], before, held, rotate=True)
     assert len(changes(before, after)) == moved
+
+
+@given(st.integers(1, 6), st.sets(st.sampled_from(HSDIRS), min_size=1))
+def test_it_comes_out_even_if_all_hsdirs_come_back_at_once(many: int, there: set[str]) -> None:
+    """What those that are gone would get goes together, and those that are there keep what they have."""
+    live = dict.fromkeys(NAMES[:many], Content((), (), 0, b"", b""))
+    composer = COMPOSERS["distributor"]
+    available = [hsdir for hsdir in HSDIRS if hsdir in there]
+    plan = composer.plan(available, live, {}, {}, rotate=False)
+    full = plan_returns(composer, HSDIRS, live, plan, {})
+    assert {hsdir: full[hsdir] for hsdir in available} == plan
+    numbers = [Counter(names for (names,) in full.values())[name] for name in live]
+    if many <= len(available):
+        assert max(numbers) - min(numbers) <= 1
+    assert composer.plan(HSDIRS, live, full, {}, rotate=False) == full or many > len(available)

@@ -152,14 +152,17 @@ class Distributor:
 
     def _tend(self, shelf: Shelf, now: float, *, rotate: bool) -> None:
         """Have the HSDirs of one shelf hold what they should."""
+        shelf.settled = False
         live = self._usable(shelf)
         if not live:
             return
         reason = self._placer.plan(shelf, live, self._held, rotate=rotate, refresh=self._settings.refresh)
+        due = shelf.due(now)
         if reason:
             self._placer.place(shelf, live, reason)
-        elif due := shelf.due(now):
+        elif due:
             self._placer.try_again(shelf, live, due)
+        shelf.settled = not reason and not due
         unseen = any(held.verified is None for held in shelf.held.values())
         if shelf.fetched and (unseen or now - shelf.looked_at >= self._settings.verify):
             self._placer.verify(shelf)

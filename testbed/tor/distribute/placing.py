@@ -23,6 +23,21 @@ Live = Mapping[str, Content]
 """Descriptors of the instances that can be reached, by name, in the order of the settings."""
 
 
+def plan_returns(
+    composer: Composer, hsdirs: Sequence[str], live: Live, plan: Mapping[str, Names], held: Mapping[str, float]
+) -> dict[str, Names]:
+    """``plan``, and with it what each of ``hsdirs`` that is gone would get if it came back.
+
+    Nothing else is changed for that. It comes out even also if all of them come back at once.
+    """
+    full = dict(plan)
+    for item in hsdirs:
+        if item not in plan:
+            there = [one for one in hsdirs if one in full or one == item]
+            full[item] = composer.plan(there, live, full, held, rotate=False)[item]
+    return full
+
+
 class Placer:
     """Works on shelves; what it knows of them is in them."""
 
@@ -43,7 +58,7 @@ class Placer:
         available = shelf.available() or shelf.fingerprints
         before = shelf.plan
         plan = self._composer.plan(available, live, before, held, rotate=rotate)
-        shelf.plan = plan | self._trial(shelf, live, available, plan, held)
+        shelf.plan = plan_returns(self._composer, shelf.fingerprints, live, plan, held)
         if shelf.placed_at is None:
             return "first placement"
         if shelf.urgent:
@@ -132,17 +147,6 @@ class Placer:
         shelf.held.pop(item, None)
         if item not in shelf.failing:
             shelf.fail(item, "holds none" if outer is None else "holds another", self._journal, at_once=True)
-
-    def _trial(
-        self, shelf: Shelf, live: Live, available: Sequence[str], plan: Mapping[str, Names], held: Mapping[str, float]
-    ) -> dict[str, Names]:
-        """What an HSDir that is gone would get if it came back, without anything else being changed for that."""
-        trial: dict[str, Names] = {}
-        for item in shelf.fingerprints:
-            if item not in available:
-                order = [one for one in shelf.fingerprints if one in available or one == item]
-                trial[item] = self._composer.plan(order, live, plan, held, rotate=False)[item]
-        return trial
 
     def _other_points(self, shelf: Shelf, item: str, live: Live) -> bool:
         points = self._composer.points({name: live[name] for name in shelf.plan[item]})

@@ -66,6 +66,8 @@ class Shelf:
     """When the HSDirs were last asked."""
     urgent: str = ""
     """Why everything has to be placed anew, whatever is held."""
+    settled: bool = False
+    """Whether nothing had to be uploaded when that was last looked at. What has just come back may change the plan."""
 
     @property
     def fingerprints(self) -> list[str]:
@@ -155,10 +157,11 @@ class Shelf:
         }
 
     def complete(self, live: Iterable[str]) -> bool:
-        """Whether every HSDir holds what is planned, verified where that is possible, and nobody is left out."""
+        """Whether every HSDir holds what is planned, verified where possible, nobody is left out, and that stays so."""
         names = {name for held in self.held.values() for name in held.names}
         return (
             bool(self.plan)
+            and self.settled
             and not self.urgent
             and not self.failing
             and names == set(live)
