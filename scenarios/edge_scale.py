@@ -2,7 +2,7 @@
 
 The campus of the topology is grown to so many sites, each in every provider's network, and so many prefixes. A
 provider's table is exchanged under load, which loses no request; then the redirector is loaded in turn with plain
-redirects of nginx and haproxy on the same node, which know no sites at all.
+redirects of nginx and (where it is installed) haproxy on the same node, which know no sites at all.
 
     testbed run edge_scale                                            about a minute a repeat
     testbed run edge_scale --param sites=5000 --param seconds=5s

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from testbed.edge.network import Edge, Fetch
-from testbed.edge.spec import EdgeSpec
+from testbed.edge.spec import EdgeSpec, Mode
 from testbed.edge.world import Client
 from testbed.errors import TestbedError
 from testbed.lab.up import up
@@ -21,18 +21,25 @@ if TYPE_CHECKING:
     from testbed.measure.measure import Measure
 
 EXPERIMENT = "edge-compare"
+MODES: tuple[str, ...] = get_args(Mode)
+
+
+def changed_plan(topology: Topology, change: Callable[[EdgeSpec], EdgeSpec], what: str) -> Plan:
+    """The plan of a topology with another edge. TestbedError, said of ``what``, if it has none or it cannot be."""
+    spec = topology.sections.get("edge")
+    if not isinstance(spec, EdgeSpec):
+        raise TestbedError(f"topology {topology.name!r} has no edge", remedy="it needs a section `edge`")
+    plan, problems = expand(topology.model_copy(update={"sections": {**topology.sections, "edge": change(spec)}}))
+    if problems:
+        raise TestbedError(f"{what}: {problems[0].message}", remedy=problems[0].remedy)
+    return plan
 
 
 def plan_in_mode(topology: Topology, mode: str) -> Plan:
     """The plan of a topology with its edge in another mode. TestbedError if there is no such mode, or it cannot be."""
-    spec = topology.sections.get("edge")
-    if not isinstance(spec, EdgeSpec):
-        raise TestbedError(f"topology {topology.name!r} has no edge", remedy="it needs a section `edge`")
-    changed = spec.model_copy(update={"mode": mode})
-    plan, problems = expand(topology.model_copy(update={"sections": {**topology.sections, "edge": changed}}))
-    if problems:
-        raise TestbedError(f"mode {mode!r}: {problems[0].message}", remedy=problems[0].remedy)
-    return plan
+    if mode not in MODES:
+        raise TestbedError(f"the edge has no mode {mode!r}", remedy=f"write one of {', '.join(MODES)}")
+    return changed_plan(topology, lambda spec: spec.model_copy(update={"mode": mode}), f"mode {mode!r}")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The redirector beside plain redirects of nginx and haproxy, on one node and under the same load.
+"""The redirector beside plain redirects of nginx and, where it is there, haproxy: on one node, under the same load.
 
 A machine that does other things meanwhile slows all of them, and wrk may be slower than they are. So besides requests a
 second there are requests a second of processor time that the server used (proc(5): user and system time of its worker),
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.edge import names, redirector
+from testbed.edge.scale import location
 from testbed.errors import TestbedError
 from testbed.lab.programs import find
 from testbed.plan.types import Service
@@ -24,8 +25,6 @@ from testbed.runtime.base import UNPRIVILEGED_ID, Process
 if TYPE_CHECKING:
     from testbed.edge.network import Edge
 
-PROGRAMS = ("wrk", "haproxy")
-"""Of set-up's group ``extra``."""
 REDIRECTOR, NGINX, HAPROXY = "redirector", "plain nginx", "plain haproxy"
 NGINX_PORT, HAPROXY_PORT = 8081, 8082
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -100,11 +99,13 @@ class Score:
 class Contest:
     """The servers of one provider's listener, started; they end with the lab."""
 
-    def __init__(self, edge: Edge) -> None:
-        """TestbedError where wrk or haproxy is missing."""
-        for program in PROGRAMS:
-            if find(program) is None:
-                raise TestbedError(f"there is no program {program}", remedy=f"run `apt-get install {program}`")
+    def __init__(self, edge: Edge, hosts: Sequence[str] = ()) -> None:
+        """``hosts``: the sites that are asked for in turn, all if none is named.
+
+        TestbedError where wrk is missing, or a server does not redirect users to the right place.
+        """
+        if find("wrk") is None:
+            raise TestbedError("there is no program wrk", remedy="run `apt-get install wrk`")
         self._edge = edge
         isp = edge.world.isps[0]
         self._listener = isp.listener.ip
@@ -126,14 +127,19 @@ class Contest:
                 edge.lab.services(names.REDIRECTOR)[redirector.service_of(isp.name).name][0],
             ),
             NGINX: (NGINX_PORT, spawn(names.REDIRECTOR, Service(name="plain-nginx", argv=nginx))),
-            HAPROXY: (HAPROXY_PORT, spawn(names.REDIRECTOR, Service(name="plain-haproxy", argv=haproxy))),
         }
-        for port, _ in self.servers.values():
+        if find("haproxy"):
+            self.servers[HAPROXY] = HAPROXY_PORT, spawn(names.REDIRECTOR, Service(name="plain-haproxy", argv=haproxy))
+        for server, (port, _) in self.servers.items():
             edge.await_answer(names.INNER, IPv4Address(int(self._listener)), port, names.REDIRECTOR)
+            led = location(edge, isp.listener.ip, edge.world.sites[0].host, port)
+            if not led.startswith(place):
+                raise TestbedError(f"the {server} sends users to {led!r} instead of {place}")
         self._load = edge.lab.node_folder(names.INNER) / "load.lua"
         self._close = edge.lab.node_folder(names.INNER) / "load-close.lua"
-        self._load.write_text(load([site.host for site in edge.world.sites], close=False))
-        self._close.write_text(load([site.host for site in edge.world.sites], close=True))
+        asked = hosts or [site.host for site in edge.world.sites]
+        self._load.write_text(load(asked, close=False))
+        self._close.write_text(load(asked, close=True))
 
     def run(self, server: str, seconds: float, connections: int, *, close: bool = False) -> Score:
         """Load one server from the inner router; ``close``: a connection for each request."""

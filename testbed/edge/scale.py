@@ -6,22 +6,24 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.edge import control, names, redirector, rulesets
+from testbed.edge.compare import changed_plan
 from testbed.edge.dns import authority
 from testbed.edge.modes import redirect as redirection
 from testbed.edge.modes import smart_dns
 from testbed.edge.network import Edge
 from testbed.edge.spec import EdgeSpec, SiteSpec
 from testbed.edge.world import World
-from testbed.errors import TestbedError, WaitTimeout
+from testbed.errors import WaitTimeout
 from testbed.lab.up import up
 from testbed.measure.probes.http import http_get
 from testbed.model.topology import Topology
-from testbed.plan.expand import expand
+from testbed.plan.types import Plan
 
 if TYPE_CHECKING:
     from testbed.measure.measure import Measure
@@ -63,17 +65,17 @@ def sizes(world: World) -> dict[str, int]:
     }
 
 
+def grown_plan(topology: Topology, sites: int, prefixes: int) -> Plan:
+    """The plan of a topology grown so far. TestbedError if it has no edge, or it cannot be grown."""
+    change = partial(grown, sites=sites, prefixes=prefixes)
+    return changed_plan(topology, change, f"{sites} sites, {prefixes} prefixes")
+
+
 @contextmanager
 def grown_lab(measure: Measure, topology: Topology, path: Path, sites: int, prefixes: int) -> Iterator[Edge]:
     """A lab of a topology grown so far, as long as the block lasts; how long it took goes to the run."""
-    spec = topology.sections.get("edge")
-    if not isinstance(spec, EdgeSpec):
-        raise TestbedError(f"topology {topology.name!r} has no edge", remedy="it needs a section `edge`")
-    sections = {**topology.sections, "edge": grown(spec, sites, prefixes)}
     began = time.monotonic()
-    plan, problems = expand(topology.model_copy(update={"sections": sections}))
-    if problems:
-        raise TestbedError(f"{sites} sites, {prefixes} prefixes: {problems[0].message}", remedy=problems[0].remedy)
+    plan = grown_plan(topology, sites, prefixes)
     expanded = time.monotonic()
     lab = up(plan, f"{plan.name}-{os.getpid()}", progress=measure.progress, owner=os.getpid(), topology=str(path))
     try:
@@ -93,14 +95,15 @@ def change_time(edge: Edge, way: str, timeout: float = 20.0) -> float:
     began = time.monotonic()
     control.send_to(edge.lab, edge.world, isp.name, way)
     while True:
-        said = _location(edge, isp.listener.ip, site.host, site.port)
+        said = location(edge, isp.listener.ip, site.host, site.port)
         if said.startswith(wanted):
             return time.monotonic() - began
         if time.monotonic() - began > timeout:
             raise WaitTimeout(f"users of {isp.name} to be sent to {wanted}", timeout, said)
 
 
-def _location(edge: Edge, listener: IPv4Address, host: str, port: int) -> str:
+def location(edge: Edge, listener: IPv4Address, host: str, port: int) -> str:
+    """Where an address and port at the redirector's node send who asks for a host there; else what came of asking."""
     url = f"http://{host}:{port}/page"
     answer = http_get(edge.lab, names.INNER, url, follow=False, timeout=5, address=str(listener))
     return answer.headers.get("location", answer.outcome)

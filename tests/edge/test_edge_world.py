@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from testbed.edge import health, redirector, rulesets, traffic
 from testbed.edge.check import world_of
+from testbed.edge.compare import plan_in_mode
 from testbed.edge.modes import redirect
 from testbed.edge.spec import EdgeSpec
 from testbed.edge.world import World
+from testbed.errors import TestbedError
 from testbed.net import ruleset
 from testbed.plan.load import load_topology
 
@@ -32,6 +34,12 @@ def world(**keys: Any) -> World:
     assert problems == []
     assert made is not None
     return made
+
+
+def test_a_mode_that_there_is_not() -> None:
+    topology, _ = load_topology(ROOT / "topologies" / "campus.yaml")
+    with pytest.raises(TestbedError, match=r"no mode 'teleport'.*\n.*none, redirect, smart-dns, bgp, cdn"):
+        plan_in_mode(topology, "teleport")
 
 
 def test_everybody_has_an_address_of_his_network() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from testbed import scenario
-from testbed.edge.contest import PROGRAMS
 from testbed.edge.experiment import fetches
 from testbed.lab.programs import find
 from testbed.measure.reader import RunReader
@@ -68,7 +67,7 @@ def test_edge_flood(state: Path, tmp_path: Path) -> None:
 
 
 def test_edge_scale(state: Path, tmp_path: Path) -> None:
-    if not all(find(program) for program in PROGRAMS):
+    if not all(find(program) for program in ("wrk", "haproxy")):
         pytest.skip("needs wrk and haproxy")
     parameters = {"sites": "50", "prefixes": "100", "changes": "2", "rounds": "1", "seconds": "1s", "connections": "8"}
     run = the_run(scenario.run("edge_scale", runs=tmp_path / "runs", parameters=parameters))
