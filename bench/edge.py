@@ -2,9 +2,9 @@
 
 ``edge-gain``: median transfer of a page after the redirection over the same page without a mode, for the worst network,
 and for each one. ``redirector-ratio``: requests for each second of processor time of the redirector with 1000 sites,
-one of them asked for, over those of an nginx that redirects everything to one place, in the same run, turn by turn; also
-over haproxy's where it is there. With a connection for each request, as users come, and (``-kept``) with connections
-that are kept. The scenario ``edge_scale`` does the same and asks for all sites.
+one of them asked for, over those of an nginx that redirects everything to one place, in the same run, turn by turn;
+also over haproxy's where it is there. With a connection for each request, as users come, and (``-kept``) with
+connections that are kept. The scenario ``edge_scale`` does the same and asks for all sites.
 """
 
 from __future__ import annotations
