@@ -42,7 +42,11 @@ class Time:
 
 def median(values: Sequence[float]) -> float:
     """The middle value, or the mean of the two middle ones; NaN of nothing."""
-    return float(np.median(np.asarray(values, dtype=float))) if len(values) else math.nan
+    ordered = np.sort(np.asarray(values, dtype=float))  # NaN comes last
+    if not len(ordered) or math.isnan(ordered[-1]):
+        return math.nan
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return float(low) / 2 + float(high) / 2  # halved first: a sum may overflow
 
 
 def ecdf(times: Sequence[Time]) -> tuple[Floats, Floats]:
@@ -236,7 +240,7 @@ def _median_rows(seconds: Floats, observed: NDArray[np.bool_], weights: Floats) 
     second = padded[np.where(beyond.any(axis=1), beyond.argmax(axis=1), -1)]
     exact = (reached & ~beyond).any(axis=1)
     # Exactly half finished and no later time was observed: the first is all that is known.
-    return np.where(exact & np.isfinite(second), (first + second) / 2, first)
+    return np.where(exact & np.isfinite(second), first / 2 + second / 2, first)  # halved first: a sum may overflow
 
 
 def _bootstrap(repeats: Sequence[Sequence[Time]], seed: int, resamples: int) -> tuple[list[Time], Floats]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -44,6 +46,36 @@ def observed(data: Sequence[float]) -> list[Time]:
 def test_median_of_complete_times_is_the_plain_one(data: list[float]) -> None:
     assert median_time(observed(data)) == pytest.approx(float(np.median(data)))
     assert median(data) == pytest.approx(float(np.median(data)))
+
+
+# From 1e-300, where halving is exact still, to the largest there is.
+@given(st.lists(st.one_of(st.floats(1e-300, 1.7e308), st.sampled_from([1.7e308, 1.6e308])), min_size=2, max_size=8))
+def test_medians_are_exact_up_to_the_largest_numbers(data: list[float]) -> None:
+    ordered = sorted(map(Fraction, data))
+    expected = float((ordered[(len(data) - 1) // 2] + ordered[len(data) // 2]) / 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert median(data) == expected
+        assert median_time(observed(data)) == expected
+
+
+@pytest.mark.parametrize(
+    "data, middle",
+    [
+        ([1.7e308, 1.7e308], 1.7e308),
+        ([math.inf, 1.0], math.inf),
+        ([math.inf] * 3, math.inf),
+        ([-math.inf, -1.0], -math.inf),
+        ([3.0, -math.inf, math.inf], 3.0),
+    ],
+)
+def test_medians_at_the_ends(data: list[float], middle: float) -> None:
+    assert median(data) == middle
+
+
+def test_median_with_nan() -> None:
+    assert math.isnan(median([1.0, math.nan, 2.0]))
+    assert math.isnan(median([-math.inf, math.inf]))
 
 
 def test_medians_of_nothing() -> None:
