@@ -122,16 +122,20 @@ def save(figure: Drawing, name: str, folder: Path) -> str:
     Raises ``StoreError`` if the folder cannot be written.
     """
     from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     text = StringIO()
+    # By the canvases, for savefig() draws everything once more, only to lay it out, and then lays it out again.
     with rc_context({"svg.hashsalt": name}):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    figure.set_layout_engine("none")  # everything stands where it should; laying it out again costs as much as drawing
+        FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
+    figure.set_layout_engine("none")  # everything stands where it should
+    figure.set_dpi(220)
     svg = text.getvalue()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
-        figure.savefig(folder / f"{name}.png", format="png", dpi=220)
+        FigureCanvasAgg(figure).print_png(folder / f"{name}.png")
     except OSError as error:
         raise store_error(error, folder) from error
     give_to_invoker(folder, folder / f"{name}.svg", folder / f"{name}.png")
