@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -44,10 +45,13 @@ def _options(
     pass
 
 
+_command = cache(lambda: typer.main.get_command(app))  # made once, for a program that runs several of them
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. A ``TestbedError`` becomes one message on stderr, never a traceback."""
     try:
-        app(args=None if argv is None else list(argv), prog_name="testbed")
+        _command()(args=None if argv is None else list(argv), prog_name="testbed")
     except SystemExit as stop:
         if stop.code == INTERRUPTED:  # typer ends so, silently, when Ctrl-C reaches it
             print("interrupted", file=sys.stderr)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,7 @@ def versions(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {name: _program(*how) for name, how in _PROGRAMS.items()}
     found["kernel"] = platform.release()
     found["python"] = platform.python_version()
-    found["packages"] = _packages()
+    found["packages"] = dict(_packages())
     found |= _engine(plan)
     return found
 
@@ -46,14 +48,23 @@ def machine() -> dict[str, Any]:
 
 
 def _program(argv: tuple[str, ...], pattern: str) -> str:
+    path = shutil.which(argv[0])
+    if path is None:
+        return ""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+        return _said(argv, pattern, path, os.stat(path).st_mtime_ns)
     except (OSError, subprocess.TimeoutExpired):
         return ""
+
+
+@cache  # several runs of one process ask a program once; ``path`` and ``changed`` tell it from another of its name
+def _said(argv: tuple[str, ...], pattern: str, path: str, changed: int) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
     match = re.search(pattern, done.stdout + done.stderr + "\n")
     return match.group(1) if match else ""
 
 
+@cache  # a process has those that it started with
 def _packages() -> dict[str, str]:
     found = {}
     try:
