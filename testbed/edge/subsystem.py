@@ -14,6 +14,7 @@ from testbed.edge.spec import EdgeSpec
 from testbed.errors import Problem
 from testbed.model.topology import Topology
 from testbed.plan.builder import PlanBuilder
+from testbed.plan.types import Plan
 from testbed.progress import Progress
 from testbed.subsystem import ProgramNeed
 
@@ -38,6 +39,22 @@ class EdgeSubsystem:
     def check(self, spec: EdgeSpec, topology: Topology) -> Iterable[Problem]:
         """Whether prefixes, addresses and names fit together."""
         yield from world_of(spec)[1]
+
+    def check_plan(self, spec: EdgeSpec, plan: Plan) -> Iterable[Problem]:
+        """In mode ``bgp`` nobody else hangs on the edge: nobody would announce his address."""
+        if spec.mode != "bgp":
+            return
+        own = {node.name for node in plan.nodes if node.subsystem == self.name}
+        ends = [(link.a.node, link.b.node) for link in plan.links]
+        strangers = {name for pair in ends if own & {*pair} for name in {*pair} - own}
+        if strangers:
+            found = sorted(strangers)
+            shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+            yield Problem(
+                ("edge", "mode"),
+                f"nodes from outside the edge are attached to its routers, and mode bgp announces none of them: {shown}",
+                "write another mode, or give them a router of their own",
+            )
 
     def expand(self, spec: EdgeSpec, topology: Topology, build: PlanBuilder) -> None:
         """The campus and what its mode adds."""
