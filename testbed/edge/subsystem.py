@@ -52,7 +52,7 @@ class EdgeSubsystem:
             shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
             yield Problem(
                 ("edge", "mode"),
-                f"nodes from outside the edge are attached to its routers, and mode bgp announces none of them: {shown}",
+                f"nodes from outside the edge are attached to its routers; mode bgp announces none of them: {shown}",
                 "write another mode, or give them a router of their own",
             )
 
