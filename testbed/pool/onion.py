@@ -1,44 +1,77 @@
 """Instances of one onion service that take turns, by the schedule and the competition of the pools.
 
 One instance serves. When a migration is due, the winner is made anew and publishes; when the HSDirs have acknowledged
-its descriptor the old one goes on for a while, for clients that have its descriptor, and is then ended. So for that
-while two serve: unlike a service address, a descriptor that clients keep cannot be moved from one server to another.
+its descriptor the old one publishes no more, goes on for a while, takes leave, and is ended. So for that while two
+serve: unlike a service address, a descriptor that clients keep cannot be moved from one server to another.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import time
 from dataclasses import dataclass
 
 from testbed.errors import TestbedError
 from testbed.pool.clock import SECOND
 from testbed.pool.competition import Candidate, Competition, Policy
-from testbed.pool.scheduler import Due, Schedule
+from testbed.pool.scheduler import Schedule
 from testbed.progress import Progress, Silent
-from testbed.tor.instances import end
+from testbed.runtime.base import wait_all_gone
+from testbed.tor.distribute.handover import publish_no_more
+from testbed.tor.instances import GONE, end
+from testbed.tor.leave import take_leave
 from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
+from testbed.tor.reissue import reissue
+
+LOOK = 0.05
+"""Seconds between two looks at whether the instance in service lives."""
+REPAIRS = 3
+"""How often the HSDirs are looked at, and given the new descriptor where they lack it, before that is left."""
 
 
 @dataclass(frozen=True)
-class Move:
-    """One migration. ``published`` and ``ended`` are ``time.monotonic()`` values."""
+class Call:
+    """A migration that is due."""
 
-    due: Due
+    at: int
+    """Pool time."""
+    cause: str
+    """``bit``, ``timer``, or ``died``: the instance in service is gone."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An instance that has taken over; the old one, if it lives, still serves too. Times are ``time.monotonic()``."""
+
+    call: Call
     leaving: str
     to: str
     handover: float
     """Real seconds from when it was due, or was begun if that was later, until all HSDirs had acknowledged."""
     published: float
+    failed: tuple[str, ...]
+    """Others that had won before and could not be started."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One migration, once the old instance is gone."""
+
+    turn: Turn
+    left: float
+    """When the old one began to take leave; without leave, when it was ended; when it died, about then."""
     ended: float
-    """When the old one was sent its signal."""
+    """When it was sent its signal, likewise."""
     held: int | None
-    """Responsible HSDirs that had the new one's descriptor just before the end of the old one; None if not read."""
+    """Responsible HSDirs that had the new one's descriptor just before the old one left; None if not read."""
     hsdirs: int
     revisions: dict[str, int]
     """The revision counter at each HSDir then."""
+    repaired: tuple[str, ...]
+    """HSDirs that were given the new one's descriptor again."""
 
 
 class OnionPool:
@@ -85,31 +118,127 @@ class OnionPool:
         """A pool time on the monotonic clock."""
         return self._began + pool_time / SECOND / self.speed
 
-    def next(self) -> Due:
-        """The next migration. It is overdue if the time that it was due at has passed."""
-        return self.schedule.next(self._last)
+    def next(self) -> Call:
+        """The next migration by the schedule. It is overdue if the time that it was due at has passed."""
+        return Call(*self.schedule.next(self._last))
 
-    def move(self, due: Due, *, overlap: float, number: int) -> Move:
-        """Let the next one take over, and end the old one by signal ``number``, ``overlap`` seconds after the HSDirs
-        have acknowledged the new one's descriptor. Raises as ``OnionServices.join`` does; the old one goes on then.
+    def alive(self, instance: str) -> bool:
+        """Whether its tor runs."""
+        return instance in self.onions.running(self.service)
+
+    def await_call(self, until: float) -> Call | None:
+        """Wait for the next migration, by the schedule or by the end of the instance in service.
+
+        None if there is none until then (monotonic seconds).
         """
-        begun = max(time.monotonic(), self.real(due.at))
-        leaving, service = self.holder, self.service
-        to = self.policy.winner(
-            [Candidate(name, since, 0) for name, since in self._ready.items()], leaving, self._epoch
-        )
-        _clear(self.onions, to)
-        self.onions.join(service, to, progress=self._progress)
+        call = self.next()
+        while self.alive(self.holder):
+            now = time.monotonic()
+            if now >= self.real(call.at):
+                return call
+            if now >= until:
+                return None
+            time.sleep(max(0.0, min(LOOK, self.real(call.at) - now, until - now)))
+        return Call(self.now(), "died")
+
+    def move(self, call: Call, *, overlap: float, leave: float, number: int) -> Move | None:
+        """A whole migration, see ``take_over`` and ``retire``."""
+        return self.retire(self.take_over(call), overlap=overlap, leave=leave, number=number)
+
+    def take_over(self, call: Call) -> Turn:
+        """Let the winner start anew and publish; the old one, if it lives, publishes no more from then on.
+
+        A winner that cannot be started is left out. If that leaves nobody, raises as ``OnionServices.join`` does; the
+        old one goes on then.
+        """
+        begun = max(time.monotonic(), self.real(call.at))
+        leaving, failed, left_out = self.holder, [], dict(self._ready)
+        while True:
+            to = self.policy.winner(
+                [Candidate(name, since, 0) for name, since in left_out.items()], leaving, self._epoch
+            )
+            try:
+                _clear(self.onions, to)
+                self.onions.join(self.service, to, progress=self._progress)
+                break
+            except TestbedError:
+                del left_out[to]
+                if not left_out:
+                    raise
+                failed.append(to)
         published = time.monotonic()
+        self._publishes(leaving, False)
         self._last, self._epoch = self.now(), self._epoch + 1
+        return Turn(call, leaving, to, published - begun, published, tuple(failed))
+
+    def retire(self, turn: Turn, *, overlap: float, leave: float, number: int) -> Move | None:
+        """End the old one, ``overlap`` seconds after the HSDirs have acknowledged the new one's descriptor.
+
+        It takes leave for ``leave`` seconds and then gets signal ``number``. HSDirs that by then have another
+        descriptor than the new one's, such as one that the old one published meanwhile, are given that again.
+        None if the new one has died: the old one then goes on, and its descriptor is put back.
+        """
+        leaving, to = turn.leaving, turn.to
+        while time.monotonic() < turn.published + overlap and self.alive(to) and self.alive(leaving):
+            time.sleep(LOOK)
+        if not self.alive(to) and self.alive(leaving):
+            self._call_off(turn)
+            return None
         held, revisions, hsdirs = self._holding(to)
-        time.sleep(max(0.0, published + overlap - time.monotonic()))
-        ended = end(self.onions.lab, [leaving], number)
+        repaired = self._repair(to)
+        left = ended = time.monotonic()
+        if self.alive(leaving):
+            if leave > 0:
+                self._take_leave(leaving, leave)
+            ended = end(self.onions.lab, [leaving], number) if self.alive(leaving) else time.monotonic()
+            left = left if leave > 0 else ended
+            repaired += self._repair(to)
+        self._change(leaving, to)
+        return Move(turn, left, ended, held, hsdirs, revisions, tuple(dict.fromkeys(repaired)))
+
+    def _change(self, leaving: str, to: str) -> None:
+        left = [process for process in self.onions.lab.processes() if process.node == leaving and process.alive()]
+        for process in left:  # its web server, where only its tor died
+            process.signal(signal.SIGKILL)
+        wait_all_gone(left, GONE)
         _clear(self.onions, leaving)
         del self._ready[to]
         self._ready[leaving] = self.now()
         self.holder = to
-        return Move(due, leaving, to, published - begun, published, ended, held, hsdirs, revisions)
+
+    def _call_off(self, turn: Turn) -> None:
+        self._ready[turn.to] = self.now()
+        self._publishes(turn.leaving, True)
+        self._repair(turn.leaving)
+
+    def _take_leave(self, instance: str, seconds: float) -> None:
+        node = make_node(self.onions.lab, instance)
+        try:
+            with contextlib.suppress(TestbedError):  # it has died: there is nothing to take leave of
+                take_leave(node.require(), seconds)
+        finally:
+            node.close()
+
+    def _publishes(self, instance: str, yes: bool) -> None:
+        """Whether it publishes by itself, when tor finds that it is time to. Not if it is dead."""
+        if not self.alive(instance):
+            return
+        node = make_node(self.onions.lab, instance)
+        try:
+            with contextlib.suppress(TestbedError):  # it has died meanwhile
+                node.require().setconf(PublishHidServDescriptors=1) if yes else publish_no_more(node.require())
+        finally:
+            node.close()
+
+    def _repair(self, instance: str) -> list[str]:
+        """See to it that all HSDirs have its descriptor; those that had to be given it."""
+        given: list[str] = []
+        for _ in range(REPAIRS):
+            with contextlib.suppress(TestbedError):  # an HSDir that does not answer on a busy machine ends no pool
+                if not (lacking := reissue(self.onions, self.service, instance)):
+                    break
+                given += lacking
+        return given
 
     def _holding(self, instance: str) -> tuple[int | None, dict[str, int], int]:
         """How many HSDirs hold its descriptor, all their revision counters, and how many there are."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.plan.load import load_text
@@ -70,6 +71,11 @@ def all_well(pool: Pool) -> None:
 
 def test_clients_get_the_server_in_service(pool: Pool) -> None:
     all_well(pool)
+
+
+def test_a_pool_that_competes_has_no_controller(pool: Pool) -> None:
+    with pytest.raises(TestbedError, match="no central controller"):
+        pool.kill_controller()
 
 
 def test_the_management_network_is_out_of_a_servers_reach(pool: Pool) -> None:

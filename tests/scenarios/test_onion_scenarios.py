@@ -8,7 +8,7 @@ import pytest
 
 from testbed.lab.down import running
 from testbed.measure.reader import RunReader
-from testbed.pool.onion_report import EVENT, WRONG
+from testbed.pool.onion_report import EVENT, KILLED, WRONG
 from testbed.pytest_plugin import EXIT_INVALID
 from testbed.report.console import summary_table
 from testbed.scenario import run
@@ -156,16 +156,21 @@ def test_hybrid(recorded) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_pool(recorded) -> None:  # type: ignore[no-untyped-def]
-    """Instances take turns, no byte is wrong, and whom the pool has ended serves nobody."""
-    found = recorded("onion_pool", SMALL, speed="20", seconds="26s", overlap="1s", limit="5s", pause="300ms")
+    """Instances take turns, one of them is killed in its turn, no byte is wrong, and who has ended serves nobody."""
+    parameters = {"overlap": "1s", "leave": "500ms", "kill": "2s", "limit": "5s", "pause": "300ms"}
+    found = recorded("onion_pool", SMALL, speed="20", seconds="26s", **parameters)
     moves = found.events(EVENT)
     turns = [("shop1", "shop2"), ("shop2", "shop3"), ("shop3", "shop1")]
     assert len(moves) >= 2
-    assert [(move.detail["leaving"], move.node) for move in moves] == turns[: len(moves)]
+    assert [(move.detail["leaving"], move.node) for move in moves[:3]] == turns[: len(moves)]
+    (killed,) = found.events(KILLED)
+    assert [move.detail["leaving"] for move in moves if move.detail["cause"] == "died"] == [killed.node]
     asked = found.events("download") + found.events("fresh")
     assert not {event.detail["outcome"] for event in asked} & WRONG
     (first, second) = moves[:2]
-    between = [event for event in asked if first.t < event.detail["started"] and event.t < second.t]
+    gone = first.t + first.detail["leave"]
+    between = [event for event in asked if gone < event.detail["started"] and event.t < second.t]
     served = {event.detail["instance"] for event in between if event.detail["outcome"] == "ok"}
     assert "shop1" not in served
     assert "Onion service that rotates" in (found.path / "report.html").read_text()
+    assert heads(found)[3:5] == ["served again, s", "late"]

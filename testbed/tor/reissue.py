@@ -1,0 +1,57 @@
+"""An instance's descriptor at the HSDirs again, without a new start of its tor.
+
+tor itself publishes again after an hour or two, or when its introduction points change. HSDirs take only what has a
+higher counter than what they hold. So the instance's own descriptor is signed anew, with a counter above theirs, and
+uploaded by relays (HSPOST); its introduction points stay, and clients that use them notice nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from testbed.errors import TestbedError
+from testbed.tor.blinding import BlindedSigner
+from testbed.tor.distribute.agent import Agents
+from testbed.tor.distribute.document import make_descriptor
+from testbed.tor.distribute.journal import Journal
+from testbed.tor.distribute.settings import Member
+from testbed.tor.hsdirmap import default_readers
+from testbed.tor.keys import onion_key
+
+if TYPE_CHECKING:
+    from testbed.tor.onions import OnionServices
+
+
+def reissue(onions: OnionServices, service: str, instance: str) -> list[str]:
+    """Give the descriptor of a running instance to every responsible HSDir that holds another one, or none; which.
+
+    Empty where all hold it already. TestbedError if an HSDir does not say what it holds, or does not take it.
+    """
+    held = onions.hsdir_map(service)
+    lacking = [entry for entry in held if instance not in entry.instances]
+    if not lacking:
+        return []
+    network, key = onions.network, onion_key(onions.lab.plan.seed, service)
+    directory, content = network.directory(), onions.content(instance)
+    ring = directory.ring(key.public).fetched
+    # what tor itself publishes later has a counter of that moment, thousands higher
+    revision = max([content.revision, *(entry.revision for entry in held if entry.revision is not None)]) + 1
+    signer = BlindedSigner.make(key.expanded, ring.period, directory.consensus.periods.length)
+    made = make_descriptor(
+        content.header, content.points, signer=signer, identity=key.public, revision=revision, now=time.time()
+    )
+    members = [Member(name=name, control=str(network.control_path(name))) for name in default_readers(network)]
+    agents = Agents(members, cookie="", journal=Journal(onions.lab.folder / "publish" / "reissue"))
+    agents.open()
+    try:
+        label = onions.address(service).removesuffix(".onion")
+        answers = agents.post(label, {entry.fingerprint: made.text for entry in lacking})
+    finally:
+        agents.close()
+    names = {entry.fingerprint: entry.nickname for entry in lacking}
+    refused = [f"{names[fingerprint]}: {why}" for fingerprint, why in answers.items() if why]
+    if refused:
+        raise TestbedError(f"the descriptor of {instance} was not taken: {'; '.join(refused)}", where="onions")
+    onions.lab.event("onion_reissued", instance, service=service, hsdirs=sorted(names.values()), revision=revision)
+    return sorted(names.values())
