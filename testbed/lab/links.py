@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from testbed.errors import ApplyError, TestbedError
 from testbed.lab import revival
 from testbed.lab.state import write_atomically
-from testbed.net import build, impair, namespace, netem, readback, requests
+from testbed.net import build, carrier, impair, namespace, netem, readback, requests
 from testbed.net.impair import EngineName
 from testbed.net.netlink import Netlink, Request
 from testbed.net.wire import engine as wire
@@ -90,7 +90,7 @@ def set_admin_state(lab: Lab, end: End, *, up: bool) -> None:
     """Set one end of a link up or down and read it back.
 
     The kernel drops an interface's routes and permanent neighbours with its carrier; those of the plan that lead
-    through it are put back when it comes up.
+    through it are put back when it comes up. Once both ends are up, the link carries when this returns.
     """
 
     def change(netlink: Netlink) -> None:
@@ -103,6 +103,10 @@ def set_admin_state(lab: Lab, end: End, *, up: bool) -> None:
             netlink.apply(f"node {end.node}", _missing(lab, end, netlink))
 
     in_node(lab, end.node, change)
+    if up:
+        0 and carrier.await_links(
+            [link for link in lab.plan.links_of(end.node) if link.end(end.node) == end], lab.namespace
+        )
 
 
 def missing(lab: Lab, end: End) -> list[str]:
@@ -260,6 +264,7 @@ def _exchange(lab: Lab, link: Link, engine: EngineName | None) -> float:
 def _carry(lab: Lab, link: Link) -> None:
     with revival.wire(lab.folder) as connection:
         connection.add(wire.wire_link(link, lab.namespace, lab.plan.seed))
+    carrier.await_links([link], lab.namespace)
 
 
 def _wired(lab: Lab) -> set[str]:

@@ -18,7 +18,7 @@ from testbed.plan.types import Plan, RuntimeName
 from testbed.progress import Progress, Silent
 from testbed.runtime import runtimes
 from testbed.runtime.base import UNPRIVILEGED_ID, Place, start_time
-from testbed.subsystem import subsystems
+from testbed.subsystem import start_all
 
 
 def up(
@@ -120,9 +120,7 @@ def _start(folder: Folder, record: Record, plan: Plan, progress: Progress, hold:
     pids = _create_containers(places, progress)
     _build_network(lab, plan, pids, progress)
     lab.start_services()
-    for name, subsystem in subsystems().items():
-        if name in plan.sections and name not in hold:
-            lab.keep_subsystem(name, subsystem.start(lab, progress))
+    start_all(lab, progress, hold)
     lab.record = Record(**{**lab.facts(), "status": "up"})
     lab.save()
     lab.event("ready")
@@ -155,6 +153,7 @@ def _create_containers(places: list[Place], progress: Progress) -> dict[str, int
 
 def _build_network(lab: Lab, plan: Plan, pids: dict[str, int], progress: Progress) -> None:
     from testbed.net.build import build
+    from testbed.net.carrier import await_links
     from testbed.net.wire import engine as wire
 
     def path_of(node: str) -> Path:
@@ -163,9 +162,10 @@ def _build_network(lab: Lab, plan: Plan, pids: dict[str, int], progress: Progres
     progress.update("network", 0, len(plan.links))
     engine = lab.record.impair
     build(plan, path_of, pids, engine)
-    carried = [wire.wire_link(link, path_of, plan.seed) for link in plan.links if is_wired(link, engine)]
+    carried = [link for link in plan.links if is_wired(link, engine)]
     if carried:
-        wire.start(lab.folder, lab.id, carried)
+        wire.start(lab.folder, lab.id, [wire.wire_link(link, path_of, plan.seed) for link in carried])
+        await_links(carried, path_of)
     progress.update("network", len(plan.links), len(plan.links))
 
 

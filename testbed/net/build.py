@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import ApplyError
-from testbed.net import impair, namespace, netem, readback, requests, ruleset, sysctl
+from testbed.net import carrier, impair, namespace, netem, readback, requests, ruleset, sysctl
 from testbed.net.impair import EngineName, is_wired
 from testbed.net.netlink import Netlink, Request
 from testbed.net.wire import engine as wire
@@ -244,6 +244,8 @@ def verify(
     shaped = any(outgoing != Impairment() for _, outgoing, _ in ends_of(plan, node.name))
     held = netem.read(netlink) if shaped else {}
     expected_addresses: set[tuple[int, Interface]] = set()
+    ours = [end for end in (end for end, _, _ in ends_of(plan, node.name)) if end.ifname in index]
+    carrier.await_sending(netlink, where, [(index[end.ifname], end.interface) for end in ours])
     for end, outgoing, mtu in ends_of(plan, node.name):
         if ends is not None and end.ifname not in ends:
             continue

@@ -89,6 +89,16 @@ class Netlink:
         _, kind, _, sequence, _ = _HEADER.unpack_from(data)
         return kind, sequence, data[_HEADER.size :]
 
+    def get(self, kind: int, body: bytes) -> bytes:
+        """The payload of the answer to a request of type ``kind`` about one thing. OSError if the kernel refuses."""
+        self._sequence += 1
+        self._socket.send(_HEADER.pack(_HEADER.size + len(body), kind, _REQUEST, self._sequence, 0) + body)
+        answer, _, payload = self._acknowledgement()
+        if answer == _ERROR:
+            number = -struct.unpack_from("=i", payload)[0]
+            raise OSError(number, f"netlink request {kind}: {os.strerror(number)}")
+        return payload
+
     def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
         """The payloads of all answers to a dump request of type ``kind`` with family header ``body``."""
         self._sequence += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from testbed.lab.events import Follower
 from testbed.lab.lab import Lab
 from testbed.lab.state import lab_id
 from testbed.lab.up import attach, up
-from testbed.net import impair
+from testbed.net import impair, namespace
 from testbed.net.wire import engine as wire_engine
 from testbed.net.wire.control import Wire
 from testbed.plan.types import Impairment, Plan, Service
@@ -41,6 +42,25 @@ def star(make_plan: MakePlan, **first: object) -> Plan:
     """Three hosts around core; ``first`` is what the first link does."""
     nodes = {"a": None, "b": None, "c": None}
     return make_plan(nodes=nodes, links=[{"endpoints": ["a", "core"], **first}, ["b", "core"], ["c", "core"]])
+
+
+def test_a_link_that_is_up_again_carries_the_first_packet(state: Path, make_plan: MakePlan) -> None:
+    """The end that came up first has a carrier before the kernel lets it send; that is waited for."""
+    lab = up(make_plan(nodes={"a": None, "b": None}, links=[["a", "b"]]))
+    (link,) = lab.plan.links
+    there = (str(lab.plan.address("b")), 7)
+    sender, receiver = (
+        namespace.inside(lab.namespace(node), lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for node in "ab"
+    )
+    with sender, receiver:
+        receiver.bind(there)
+        receiver.settimeout(5)
+        for number in range(40):
+            for up_again in (False, True):
+                for end in (link.a, link.b):
+                    links.set_admin_state(lab, end, up=up_again)
+            sender.sendto(bytes([number]), there)
+            assert receiver.recv(9) == bytes([number])
 
 
 @pytest.fixture(params=ENGINES)
