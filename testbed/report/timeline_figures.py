@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -130,17 +130,23 @@ def _names(axes: Axes, steps: Sequence[Step], span: tuple[float, float], *, slan
 def _answers(axes: Axes, label: str, all_of: Sequence[Watch], span: tuple[float, float]) -> None:
     samples = [sample for watch in all_of for sample in watch.samples]
     draw_times(axes, samples, ANSWER, "answer", "no answer")
-    for gap in (gap for watch in all_of for gap in watch.gaps):
-        first, last = gap.possible
-        axes.axvspan(first, last, color=LOST, alpha=0.18, linewidth=0, label="outage: possible")
-        if gap.certain[1] > gap.certain[0]:
-            axes.axvspan(*gap.certain, color=LOST, alpha=0.3, linewidth=0, label="outage: certain")
+    gaps = [gap for watch in all_of for gap in watch.gaps]
+    _spans(axes, [gap.possible for gap in gaps], 0.18, "outage: possible")
+    _spans(axes, [gap.certain for gap in gaps if gap.certain[1] > gap.certain[0]], 0.3, "outage: certain")
     lost = sum(watch.lost for watch in all_of)
     good = f"{100 * (1 - lost / len(samples)):.4g} % of {len(samples)} answered" if samples else "nothing was asked"
     how = " and ".join(sorted({watch.by for watch in all_of if watch.by}))
     who = shortened(label.replace(">", " > ", 1), 50)
     axes.set_title(f"{who}{f' ({how})' if how else ''}: {good}", loc="left", fontsize=7, pad=2)
     axes.set_ylabel("answer (ms)", fontsize=7)
+
+
+def _spans(axes: Axes, spans: Sequence[tuple[float, float]], alpha: float, label: str) -> None:
+    """Shade these stretches of time from top to bottom; one thing to draw, however many they are."""
+    if spans:
+        ranges = [(first, last - first) for first, last in spans]
+        across = axes.get_xaxis_transform()
+        axes.broken_barh(ranges, (0, 1), transform=across, color=LOST, alpha=alpha, linewidth=0, label=label)
 
 
 def draw_times(
@@ -187,8 +193,7 @@ def _stretches(axes: Axes, t: np.ndarray, values: np.ndarray, color: str, label:
 def _lanes(axes: Axes, shown: Sequence[Lane], rows: Sequence[str], scene: Scene, span: tuple[float, float]) -> None:
     narrow = _NARROW * (span[1] - span[0])
     for place, lane in enumerate(shown):
-        for course in lane.courses:
-            _course(axes, place, course, scene.end, narrow)
+        _lane(axes, place, lane.courses, scene.end, narrow)
     place = len(shown)
     if scene.stops:
         for stop in scene.stops:
@@ -207,18 +212,33 @@ def _lanes(axes: Axes, shown: Sequence[Lane], rows: Sequence[str], scene: Scene,
     axes.grid(visible=False, axis="y")
 
 
-def _course(axes: Axes, place: int, course: Course, end: float, narrow: float) -> None:
-    start, last = course.began, course.ended(end)
-    took = course.verified if course.verified is not None else course.failed
-    took = min(max(took if took is not None else start, start), last)
-    axes.barh(place, took - start, left=start, height=0.6, color=SETUP, edgecolor=GREY, linewidth=0.3, label="injected")
-    if course.failed is None:
-        axes.barh(place, last - took, left=took, height=0.6, color=FAULT, label="verified: it holds")
-    else:
-        axes.plot([course.failed], [place], "X", color="black", markersize=5, label="did not take")
-    if last - start < narrow and course.failed is None:
-        axes.plot([start], [place], "|", color=FAULT, markersize=7, markeredgewidth=1.5)
-    if course.healed is None and math.isfinite(last):
-        axes.plot([last], [place], ">", color="black", markersize=4, label="not healed in the run")
-    for t, _ in course.not_healed:
-        axes.plot([t], [place], "P", color=LOST, markersize=5, label="healing failed")
+def _lane(axes: Axes, place: int, courses: Sequence[Course], end: float, narrow: float) -> None:
+    """One thing to draw for all of a kind, for there may be hundreds."""
+    bar, setup, holds = (place - 0.3, 0.6), [], []
+    marks: dict[str, list[float]] = {"failed": [], "narrow": [], "open": [], "not_healed": []}
+    for course in courses:
+        start, last = course.began, course.ended(end)
+        took = course.verified if course.verified is not None else course.failed
+        took = min(max(took if took is not None else start, start), last)
+        setup.append((start, took - start))
+        if course.failed is not None:
+            marks["failed"].append(course.failed)
+        else:
+            holds.append((took, last - took))
+            if last - start < narrow:
+                marks["narrow"].append(start)
+        if course.healed is None and math.isfinite(last):
+            marks["open"].append(last)
+        marks["not_healed"].extend(t for t, _ in course.not_healed)
+    axes.broken_barh(setup, bar, facecolor=SETUP, edgecolor=GREY, linewidth=0.3, label="injected")
+    if holds:
+        axes.broken_barh(holds, bar, facecolor=FAULT, linewidth=0, label="verified: it holds")
+    _marks(axes, marks["failed"], place, "X", color="black", markersize=5, label="did not take")
+    _marks(axes, marks["narrow"], place, "|", color=FAULT, markersize=7, markeredgewidth=1.5)
+    _marks(axes, marks["open"], place, ">", color="black", markersize=4, label="not healed in the run")
+    _marks(axes, marks["not_healed"], place, "P", color=LOST, markersize=5, label="healing failed")
+
+
+def _marks(axes: Axes, times: Sequence[float], place: int, marker: str, **how: Any) -> None:
+    if times:
+        axes.plot(times, [place] * len(times), marker, **how)
