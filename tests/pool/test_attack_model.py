@@ -38,14 +38,14 @@ def test_expected_share_of_known_cases() -> None:
 def test_expected_share_is_what_the_intruders_clock_gives() -> None:
     """Many servers one after the other, each attacked from its first moment."""
     mean, period = 120.0, 60.0
-    times = [delay(7, "web", epoch, mean) for epoch in range(20_000)]
-    assert sum(times) / len(times) == pytest.approx(mean, rel=0.03)
+    times = [delay(7, "web", epoch, mean) for epoch in range(5_000)]
+    assert sum(times) / len(times) == pytest.approx(mean, rel=0.05)
     found = [
         Interval("a", epoch, epoch * period, (epoch + 1) * period, epoch * period + t if t < period else None)
         for epoch, t in enumerate(times)
     ]
     summary = summarise(found)
-    assert summary.share.value == pytest.approx(expected_share(mean, period), rel=0.03)
+    assert summary.share.value == pytest.approx(expected_share(mean, period), rel=0.05)
     assert summary.share.low is not None
     assert summary.share.high is not None
     assert summary.share.low < expected_share(mean, period) < summary.share.high

@@ -26,6 +26,13 @@ def onion_report(onion_run: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return build_report(onion_run, tmp_path_factory.mktemp("report"))
 
 
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One and two instances, once, and yet with all figures. Read only."""
+    root = tmp_path_factory.mktemp("small")
+    return FakeRun(root, repeats=1, numbers=(1, 2), ways=("naive",), seconds=5, clients=3, size=2**16).make()
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
     """A run of up to six instances, for the test to fill."""

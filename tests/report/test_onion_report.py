@@ -233,7 +233,7 @@ def test_the_console_shows_the_result(run: Run, write: Writer) -> None:
     assert " ".join(line.split()) == "naive 2 3 / 0 2.00 s [2.00, 3.00] 0.99 56/44 56/44"
 
 
-def test_the_console_draws_no_figure(onion_run: Path) -> None:
+def test_the_console_draws_no_figure(small_run: Path) -> None:
     import subprocess
     import sys
 
@@ -241,7 +241,7 @@ def test_the_console_draws_no_figure(onion_run: Path) -> None:
         "import sys; from pathlib import Path; from testbed.report.console import summary_table;"
         "summary_table(Path(sys.argv[1])); print('matplotlib' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(onion_run)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code, str(small_run)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
