@@ -19,7 +19,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -102,8 +101,8 @@ def _broken(edge: Edge, faults: Faults, what: str) -> Iterator[None]:
                 stack.enter_context(faults.active(LinkDown(link=(education.name, education.border))))
             case "worker":
                 master = control.master(edge.lab, isp.name).pid
-                for worker in Path(f"/proc/{master}/task/{master}/children").read_text().split():
-                    os.kill(int(worker), signal.SIGKILL)
+                for worker in control.children(master):
+                    os.kill(worker, signal.SIGKILL)
             case "redirector":
                 control.master(edge.lab, isp.name).signal(signal.SIGKILL)
             case "rules":

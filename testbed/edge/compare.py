@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from testbed.edge.network import Edge, Fetch
+from testbed.edge.fetch import Fetch
+from testbed.edge.network import Edge
 from testbed.edge.spec import EdgeSpec, Mode
 from testbed.edge.world import Client
 from testbed.errors import TestbedError

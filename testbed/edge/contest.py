@@ -15,8 +15,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.edge import names, redirector
-from testbed.edge.scale import location
+from testbed.edge import control, names, redirector
 from testbed.errors import TestbedError
 from testbed.lab.programs import find
 from testbed.plan.types import Service
@@ -132,7 +131,7 @@ class Contest:
             self.servers[HAPROXY] = HAPROXY_PORT, spawn(names.REDIRECTOR, Service(name="plain-haproxy", argv=haproxy))
         for server, (port, _) in self.servers.items():
             edge.await_answer(names.INNER, IPv4Address(int(self._listener)), port, names.REDIRECTOR)
-            led = location(edge, isp.listener.ip, edge.world.sites[0].host, port)
+            led = control.location(edge.lab, isp.listener.ip, edge.world.sites[0], port)
             if not led.startswith(place):
                 raise TestbedError(f"the {server} sends users to {led!r} instead of {place}")
         self._load = edge.lab.node_folder(names.INNER) / "load.lua"
@@ -174,17 +173,10 @@ def load(hosts: Sequence[str], *, close: bool) -> str:
 def _cpu(pid: int) -> float:
     """Seconds of user and system time of a process and of its children that live."""
     total = 0
-    for one in (pid, *_children(pid)):
+    for one in (pid, *control.children(pid)):
         try:
             fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
         except FileNotFoundError:
             continue
         total += int(fields[11]) + int(fields[12])
     return total / _TICKS
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.edge import names, redirector, rulesets
-from testbed.edge.world import Network, World
+from testbed.edge.webserver import PAGE
+from testbed.edge.world import Network, Site, World
 from testbed.errors import TestbedError
 from testbed.lab.state import write_atomically
+from testbed.measure.probes.http import http_get
 from testbed.net import ruleset
 from testbed.runtime.base import UNPRIVILEGED_ID, Process, wait_all_gone
 
@@ -53,6 +56,40 @@ def master(lab: Lab, isp: str) -> Process:
         return lab.services(names.REDIRECTOR)[name][0]
     except KeyError:
         raise TestbedError(f"the redirector has no {name}", remedy="it is there in mode `redirect`") from None
+
+
+def location(lab: Lab, listener: IPv4Address, site: Site, port: int) -> str:
+    """Where an address and port at the redirector send who asks for a site's page; else what came of asking."""
+    url = f"http://{site.host}:{port}{PAGE}"
+    answer = http_get(lab, names.INNER, url, follow=False, timeout=5, address=str(listener))
+    return answer.headers.get("location", answer.outcome)
+
+
+def sends_to(lab: Lab, world: World, isp: str, way: str) -> bool:
+    """Whether the redirector sends all new users of ``isp`` to the addresses in ``way``.
+
+    A reload has nginx take connections by the old table for a tenth of a second more, beside the new one.
+    """
+    site = world.sites[0]
+    wanted = redirector.place(site, way, site.public[way]) + PAGE
+    if location(lab, world.by_name[isp].listener.ip, site, site.port) != wanted:
+        return False
+    return len([pid for pid in children(master(lab, isp).pid) if "shutting down" not in _title(pid)]) == 1
+
+
+def children(pid: int) -> list[int]:
+    """The processes that one has started and that are there."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return "shutting down"
 
 
 def end_orphans(lab: Lab, world: World, timeout: float = 2.0) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from testbed.edge.fetch import Memory
 from testbed.edge.network import Edge
 from testbed.edge.repeated import Repeated
 from testbed.errors import WaitTimeout
@@ -19,6 +20,8 @@ EXPERIMENT = "edge-failover"
 class Users(Repeated):
     """One thread a user, from entering the context to leaving it. Each fetch is an event ``edge-failover``.
 
+    Users keep redirects that may be kept, as browsers do.
+
     A user begins a fetch ``period`` seconds after the one before began, or as soon as it is over, and gives up after
     ``timeout``.
     """
@@ -27,6 +30,7 @@ class Users(Repeated):
         super().__init__(users, period)
         self._edge, self._measure, self._timeout = edge, measure, timeout
         self._outcomes: dict[str, list[str]] = {user: [] for user in users}
+        self._memories = {user: Memory() for user in users}
 
     def failures(self, user: str) -> list[str]:
         """The outcomes of a user's fetches that were no page."""
@@ -52,7 +56,7 @@ class Users(Repeated):
 
     def _fetch(self, user: str, begun: float) -> None:
         run, host = self._measure.run, self._edge.world.sites[0].host
-        fetch = self._edge.fetch(user, host, timeout=self._timeout)
+        fetch = self._edge.fetch(user, host, timeout=self._timeout, memory=self._memories[user])
         run.event(
             EXPERIMENT,
             user,

@@ -7,16 +7,17 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from testbed.edge import names, traffic, webserver
+from testbed.edge import control, names, traffic, webserver
 from testbed.edge.check import world_of
 from testbed.edge.dns.ask import NoName, await_names
+from testbed.edge.fetch import Fetch, Memory, Traced
 from testbed.edge.filters import running as filters
+from testbed.edge.health import EDUCATION
 from testbed.edge.modes import EdgeMode, mode_of
 from testbed.edge.spec import EdgeSpec
 from testbed.edge.world import Client, Site, World
@@ -37,63 +38,6 @@ STATE = "ways.json"
 MOST_HOPS = 5
 LEAST_ANSWER = 450
 """Bytes by which the way of a redirect is told from probes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """One request of a user, redirects included: each of its requests in order."""
-
-    client: str
-    host: str
-    hops: tuple[HttpResult, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether the last answer came whole and with 200."""
-        return self.hops[-1].outcome == "ok" and self.hops[-1].status == 200
-
-    @property
-    def redirected(self) -> bool:
-        """Whether the site was reached after a redirect."""
-        return len(self.hops) > 1
-
-    @property
-    def outcome(self) -> str:
-        """In one word: ``ok``, ``http-N``, or how the last connection failed."""
-        last = self.hops[-1]
-        return last.outcome if last.outcome != "ok" or last.status == 200 else f"http-{last.status}"
-
-    @property
-    def total(self) -> float | None:
-        """Seconds from first to last byte, over all requests."""
-        totals = [hop.total for hop in self.hops]
-        return sum(total for total in totals if total is not None) if None not in totals else None
-
-    @property
-    def transfer(self) -> float | None:
-        """Seconds of the last request alone: the transfer after redirection."""
-        return self.hops[-1].total
-
-    @property
-    def bytes(self) -> int:
-        """Of the last answer's body."""
-        return self.hops[-1].bytes
-
-    @property
-    def place(self) -> str:
-        """Host and port of the last request, as its URL has them."""
-        return urlsplit(self.hops[-1].final_url).netloc
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """A fetch and the way of each of its requests."""
-
-    fetch: Fetch
-    ways: tuple[tuple[str, ...], ...]
-    """The nodes on the way of each request, from the user on."""
-    exchange_bytes: int
-    """Bytes between networks meanwhile, headers included, both directions."""
 
 
 class Edge:
@@ -159,32 +103,23 @@ class Edge:
         timeout: float = 10.0,
         recorder: Recorder | None = None,
         headers: dict[str, str] | None = None,
+        memory: Memory | None = None,
     ) -> Fetch:
         """Have a user ask for ``path`` of a site, and follow redirects to addresses; names are looked up as the mode
-        says. Never raises for a request that fails; outcome ``no-name``: nobody had an answer for the name."""
+        says. With ``memory`` the user goes at once where an earlier redirect that may be kept has led to. Never raises
+        for a request that fails; outcome ``no-name``: nobody had an answer for the name."""
         site = self.site(host)
         url = f"http://{host}{'' if site.port == 80 else f':{site.port}'}{path}"
         began = time.monotonic()
-        try:
-            address = str(self.resolve(client, host))
-        except NoName:
-            return Fetch(client, host, (HttpResult(client, url, began, "no-name", url),))
-        hops = [
-            http_get(
-                self.lab,
-                client,
-                url,
-                follow=False,
-                timeout=timeout,
-                address=address,
-                recorder=recorder,
-                headers=headers,
-            )
-        ]
+        ask = partial(self._ask, client, recorder=recorder, headers=headers)
+        hops = [ask((memory and memory.place(url)) or url, timeout=timeout)]
         while follow and hops[-1].redirects and len(hops) <= MOST_HOPS:
             left = max(0.001, timeout - (time.monotonic() - began))
-            hops.append(self._onward(client, hops[-1], timeout=left, recorder=recorder, headers=headers))
-        return Fetch(client, host, tuple(hops))
+            hops.append(ask(hops[-1].redirects[-1].location, timeout=left))
+        fetch = Fetch(client, host, tuple(hops))
+        if memory:
+            memory.note(url, fetch)
+        return fetch
 
     def measure(self, work: Callable[[], T]) -> tuple[T, list[traffic.Carried]]:
         """Do something, and say what each link carried meanwhile; whatever else goes on is counted too."""
@@ -199,23 +134,22 @@ class Edge:
         hops = list(fetch.hops)
         ways, crossed = [traffic.way_of(links, client, LEAST_ANSWER)], self.exchange_bytes(links)
         while hops[-1].redirects and len(hops) <= MOST_HOPS:
-            hop, links = self.measure(partial(self._onward, client, hops[-1], timeout=timeout))
+            hop, links = self.measure(partial(self._ask, client, hops[-1].redirects[-1].location, timeout=timeout))
             hops.append(hop)
             ways.append(traffic.way_of(links, client, LEAST_ANSWER))
             crossed += self.exchange_bytes(links)
         return Traced(Fetch(client, host, tuple(hops)), tuple(map(tuple, ways)), crossed)
 
-    def _onward(
+    def _ask(
         self,
         client: str,
-        hop: HttpResult,
+        url: str,
         *,
         timeout: float,
         recorder: Recorder | None = None,
         headers: dict[str, str] | None = None,
     ) -> HttpResult:
-        """The request that a redirect leads to. A site's name is looked up again."""
-        url = hop.redirects[-1].location
+        """One request. A site's name is looked up as the mode says."""
         name = urlsplit(url).hostname or ""
         try:
             address = str(self.resolve(client, name)) if any(site.host == name for site in self.world.sites) else None
@@ -247,13 +181,17 @@ class Edge:
         return {isp.name: told.get(isp.name, isp.name) for isp in self.world.isps}
 
     def await_way(self, isp: str, way: str, timeout: float = 10.0) -> float:
-        """Wait until users of a provider are sent by ``way``; seconds that took. WaitTimeout says where they are."""
+        """Wait until users of a provider are sent by ``way``, by the redirector's answers too; seconds that took.
+        WaitTimeout says where they are."""
         began = time.monotonic()
-        while (seen := self.sent_to()[isp]) != way:
+        while (seen := self.sent_to()[isp]) != way or not (way == EDUCATION or self._leads(isp, way)):
             if time.monotonic() - began > timeout:
                 raise WaitTimeout(f"users of {isp} to be sent by {way}", timeout, f"they are sent by {seen}")
             time.sleep(0.01)
         return time.monotonic() - began
+
+    def _leads(self, isp: str, way: str) -> bool:
+        return control.sends_to(self.lab, self.world, isp, way)
 
     def await_leaving(self, isp: str, timeout: float = 10.0) -> float:
         """Wait until users of a provider are sent any other way than its own; seconds that took."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
 
 from testbed.edge.world import Network, PublicAddress, Site, World
+from testbed.model.quantities import SECOND
 from testbed.plan.types import Service
 
 UNPRIVILEGED_PORTS = ("net/ipv4/ip_unprivileged_port_start", "0")
@@ -105,5 +106,8 @@ def place(site: Site, isp: str, public: PublicAddress) -> str:
 
 def files(world: World, isp: Network, extra: Iterable[str] = ()) -> dict[str, str]:
     """The configuration of one provider's nginx, by file name."""
-    conf = configuration(isp.name, isp.listener.ip, world.ports, world.spec.redirect.status, extra=extra)
+    redirect = world.spec.redirect
+    if redirect.keep is not None:  # private: a cache that users of several networks share has no use for it
+        extra = [*extra, f'add_header Cache-Control "private, max-age={redirect.keep // SECOND}";']
+    conf = configuration(isp.name, isp.listener.ip, world.ports, redirect.status, extra=extra)
     return {f"{isp.name}.conf": conf, f"{isp.name}.sites": places(world.sites, isp.name)}

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.edge import control, names, redirector, rulesets
+from testbed.edge import control, redirector, rulesets
 from testbed.edge.compare import changed_plan
 from testbed.edge.dns import authority
 from testbed.edge.modes import redirect as redirection
@@ -21,7 +21,6 @@ from testbed.edge.spec import EdgeSpec, SiteSpec
 from testbed.edge.world import World
 from testbed.errors import WaitTimeout
 from testbed.lab.up import up
-from testbed.measure.probes.http import http_get
 from testbed.model.topology import Topology
 from testbed.plan.types import Plan
 
@@ -95,15 +94,8 @@ def change_time(edge: Edge, way: str, timeout: float = 20.0) -> float:
     began = time.monotonic()
     control.send_to(edge.lab, edge.world, isp.name, way)
     while True:
-        said = location(edge, isp.listener.ip, site.host, site.port)
+        said = control.location(edge.lab, isp.listener.ip, site, site.port)
         if said.startswith(wanted):
             return time.monotonic() - began
         if time.monotonic() - began > timeout:
             raise WaitTimeout(f"users of {isp.name} to be sent to {wanted}", timeout, said)
-
-
-def location(edge: Edge, listener: IPv4Address, host: str, port: int) -> str:
-    """Where an address and port at the redirector's node send who asks for a host there; else what came of asking."""
-    url = f"http://{host}:{port}/page"
-    answer = http_get(edge.lab, names.INNER, url, follow=False, timeout=5, address=str(listener))
-    return answer.headers.get("location", answer.outcome)

@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema
 from testbed.edge.bgp.spec import BgpSpec
 from testbed.edge.dns.spec import DnsSpec
 from testbed.edge.filters.spec import FilterSpec
-from testbed.model.quantities import Duration, Fraction, Rate, Size
+from testbed.model.quantities import SECOND, Duration, Fraction, Rate, Size
 from testbed.model.topology import Count, Name, Spec
 from testbed.model.words import NAME_PATTERN
 
@@ -247,7 +247,16 @@ class RedirectSpec(Spec):
         "nearest",
         description="Users of a provider whose link is down: by the nearest way, or by the education network.",
     )
+    keep: Duration | None = Field(
+        None, description="How long browsers may keep a redirect, whole seconds; null: the answer says nothing of it."
+    )
     health: HealthSpec | None = Field(HealthSpec(), description="Watching links and redirector; null: nobody watches.")
+
+    @model_validator(mode="after")
+    def _whole_seconds(self) -> RedirectSpec:
+        if self.keep is not None and (self.keep % SECOND or not SECOND <= self.keep <= 3600 * SECOND):
+            raise ValueError("`keep` is not a whole number of seconds up to an hour; write 1s to 1h, or leave it out")
+        return self
 
 
 class ContentSpec(Spec):

@@ -14,6 +14,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+SECOND = 10**6
+"""A second, in the base unit of durations."""
+
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%µ]*)")
 _LONGEST = 24
 """Characters; a longer number is a slip of the hand, and need not be computed with."""

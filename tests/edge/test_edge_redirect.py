@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from testbed.edge import control, names
+from testbed.edge.fetch import Memory
 from testbed.edge.network import WATCH, Edge
 from testbed.errors import WaitTimeout
 from testbed.faults.base import Fault
@@ -322,11 +323,16 @@ def test_rules_that_are_flushed_come_back(lab: Lab, edge: Edge) -> None:
 
 
 def test_by_routes_alone(state: Path) -> None:
-    """Variant pbr, with a network that is nearer than the education network, and a site that has https there."""
+    """Variant pbr, with a network that is nearer than the education network, and a site that has https there. Users may
+    keep redirects."""
     pairs = [{"between": ["telecom", "unicom"], "delay": "10ms"}]
     sites = {HOST: {"https": {"mobile": "m.campus.test"}}}
-    lab = campus("edge-pbr", exchange={**EXCHANGE, "pairs": pairs}, redirect={"variant": "pbr"}, sites=sites)
+    lab = campus(
+        "edge-pbr", exchange={**EXCHANGE, "pairs": pairs}, redirect={"variant": "pbr", "keep": "1h"}, sites=sites
+    )
     edge = edge_of(lab)
+    memory = Memory()
+    assert edge.fetch("unicom-1", HOST, memory=memory).redirected
     assert edge.fetch("telecom-1", HOST).place == "61.128.200.2:8001"
     assert edge.fetch("unicom-1", HOST).place == "123.112.200.2:8001"
     mobile = edge.fetch("mobile-1", HOST, "/page?x", follow=False).hops[0]
@@ -340,6 +346,14 @@ def test_by_routes_alone(state: Path) -> None:
             edge.await_way("telecom", "education", 20)
             fetch = edge.fetch("telecom-1", HOST)
             assert (fetch.outcome, fetch.redirected) == ("ok", False)
+            assert not edge.fetch("unicom-1", HOST, memory=memory, timeout=2).ok
+            assert edge.fetch("unicom-1", HOST, memory=memory).ok  # who had no page asks anew
+    edge.await_way("unicom", "unicom", 20)
+    assert edge.fetch("unicom-1", HOST, memory=memory).place == "123.112.200.2:8001"
+    with faults.active(LinkDown(link=("cernet", "border-cernet"))):
+        assert not edge.fetch("unicom-1", HOST, timeout=2).ok
+        kept = edge.fetch("unicom-1", HOST, memory=memory)
+        assert (kept.outcome, kept.redirected, kept.place) == ("ok", False, "123.112.200.2:8001")
     edge.await_way("telecom", "telecom", 20)
     assert edge.fetch("telecom-1", HOST).place == "61.128.200.2:8001"
     lab.down()

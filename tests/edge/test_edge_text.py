@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
@@ -12,11 +13,37 @@ from pydantic import ValidationError
 
 from testbed.edge.bgp import bird
 from testbed.edge.dns import authority, resolver
+from testbed.edge.fetch import Fetch, Memory
 from testbed.edge.filters import agent, packets, requests
 from testbed.edge.filters.spec import FilterSpec
+from testbed.measure.probes.http import HttpResult, Redirect
 
+URL = "http://www.campus.test/"
 WEB = IPv4Address("202.112.10.80")
 TELECOM = authority.View((IPv4Network("61.128.0.0/16"),), {"www.campus.test": IPv4Address("61.128.200.2")})
+
+
+def answer(place: str = "", **headers: str) -> HttpResult:
+    redirects = (Redirect(302, URL, place),) if place else ()
+    return HttpResult(
+        "u", URL, time.monotonic(), "ok", URL, 302 if place else 200, redirects=redirects, headers=headers
+    )
+
+
+@pytest.mark.parametrize(
+    ("control", "kept"),
+    [("private, max-age=60", True), ("max-age=60", True), ("private,max-age=60", True), ("max-age=0", False),
+     ("s-maxage=60", False), ("no-store", False), ("", False)],
+)  # fmt: skip
+def test_a_browser_keeps_what_it_may(control: str, kept: bool) -> None:
+    memory = Memory()
+    memory.note(
+        URL, Fetch("u", "www.campus.test", (answer("http://61.128.200.2/", **{"cache-control": control}), answer()))
+    )
+    assert memory.place(URL) == ("http://61.128.200.2/" if kept else None)
+    assert memory.place(f"{URL}other") is None
+    memory.note(URL, Fetch("u", "www.campus.test", (HttpResult("u", "http://61.128.200.2/", 0.0, "timeout", ""),)))
+    assert memory.place(URL) is None
 
 
 def test_hosts_share_a_zone_if_they_may() -> None:

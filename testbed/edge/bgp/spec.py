@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from testbed.model.quantities import Duration
+from testbed.model.quantities import SECOND, Duration
 from testbed.model.topology import Count, Spec
 
-SECOND = 10**6
 FIRST_ASN = 65001
 """Autonomous system of the first provider; the others follow (RFC 6996: private ones)."""
 LAST_ASN = 65099

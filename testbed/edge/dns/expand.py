@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from testbed.edge import names
 from testbed.edge.dns import authority, resolver
 from testbed.edge.dns.authority import View
-from testbed.edge.dns.spec import SECOND
 from testbed.edge.world import World
+from testbed.model.quantities import SECOND
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import File
 

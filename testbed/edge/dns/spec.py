@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, StrictBool, model_validator
 
-from testbed.model.quantities import Duration
+from testbed.model.quantities import SECOND, Duration
 from testbed.model.topology import Spec
-
-SECOND = 10**6
 
 
 class DnsSpec(Spec):

@@ -22,7 +22,8 @@ from typing import Any
 
 from testbed.edge.filters.packets import ban_commands
 from testbed.edge.filters.requests import BAD
-from testbed.edge.filters.spec import SECOND, FilterSpec
+from testbed.edge.filters.spec import FilterSpec
+from testbed.model.quantities import SECOND
 from testbed.plan.types import Service
 
 _LINE = re.compile(rb"edge: (\S+) (\d{3})\s*\Z")

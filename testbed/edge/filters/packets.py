@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
 
-from testbed.edge.filters.spec import SECOND, FilterSpec
+from testbed.edge.filters.spec import FilterSpec
+from testbed.model.quantities import SECOND
 
 Service = tuple[IPv4Address, int]
 """Address and TCP port."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.edge.filters.spec import SECOND, FilterSpec
+from testbed.edge.filters.spec import FilterSpec
+from testbed.model.quantities import SECOND
 
 REFUSED = 429
 """Too Many Requests (RFC 6585, 4)."""

@@ -7,11 +7,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StrictBool, WithJsonSchema, model_validator
 
-from testbed.model.quantities import FORMATS, Duration
+from testbed.model.quantities import FORMATS, SECOND, Duration
 from testbed.model.topology import Count, Spec
 
 _PER_SECOND = re.compile(r"([1-9][0-9]{0,5})/s")
-SECOND = 10**6
 
 
 def _parse(value: object) -> int:

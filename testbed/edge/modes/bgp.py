@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from testbed.edge import names
 from testbed.edge.bgp import bird, control
-from testbed.edge.bgp.spec import FIRST_ASN, SECOND
+from testbed.edge.bgp.spec import FIRST_ASN
 from testbed.edge.dns.ask import resolve
 from testbed.edge.world import World
+from testbed.model.quantities import SECOND
 from testbed.plan.types import Plan
 from testbed.runtime.base import UNPRIVILEGED_ID
 
