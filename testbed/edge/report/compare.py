@@ -143,6 +143,7 @@ def _times(found: Sequence[Cell], repeats: str) -> Table:
             cell.network,
             cell.path,
             estimate(cell.median("connect"), seconds),
+            estimate(cell.median("first_byte"), seconds),
             estimate(cell.median("redirect"), seconds) if _redirected(cell) else NONE,
             estimate(cell.median("transfer"), seconds),
             estimate(cell.median("total"), seconds),
@@ -150,8 +151,11 @@ def _times(found: Sequence[Cell], repeats: str) -> Table:
         )
         for cell in found
     ]
-    head = ("mode", "network", "path", "connect", "redirect", "transfer", "in all", "over the exchange")
-    caption = f"{repeats}; medians; connect and transfer are of the last request, data over the exchange of one visit"
+    head = ("mode", "network", "path", "connect", "first byte", "redirect", "transfer", "in all", "over the exchange")
+    caption = (
+        f"{repeats}; medians; connect, first byte and transfer are of the last request, each from its start; "
+        "data over the exchange of one visit"
+    )
     return Table(head, rows, caption=caption, text=(0, 1, 2))
 
 
