@@ -13,6 +13,7 @@ flock --wait 1200 9 || die "another set-up has been running for 20 minutes" "wai
 "$ROOT/setup/packages.sh"
 "$ROOT/setup/venv.sh"
 "$VENV/bin/python" -m testbed.net.wire.native >/dev/null
+"$VENV/bin/python" -m testbed.pool.migrate.native >/dev/null
 
 status=0
 "$ROOT/setup/engine.sh" || status=$?

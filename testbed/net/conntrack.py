@@ -78,13 +78,12 @@ class Conntrack:
         failed: dict[int, int] = {}
         for start in range(0, len(connections), _CHUNK):
             chunk = connections[start : start + _CHUNK]
-            first = self._sequence + 1
-            messages = []
-            for connection in chunk:
-                self._sequence += 1
-                messages.append(_change(connection, mark, self._sequence))
+            first, last = self._sequence + 1, self._sequence + len(chunk)
+            self._sequence = last
+            messages = [_change(one, mark, number, number == last) for number, one in enumerate(chunk, first)]
             self._socket.send(b"".join(messages))
-            for _ in chunk:
+            sequence = 0
+            while sequence != last:  # errors in the order of the changes, and an answer to the last in any case
                 data = self._socket.recv(4096)
                 _, kind, _, sequence, _ = struct.unpack_from("=IHHII", data)
                 code = struct.unpack_from("=i", data, 16)[0]
@@ -121,7 +120,7 @@ class Conntrack:
                 offset += (length + 3) & ~3
 
 
-def _change(connection: FourTuple, mark: int, sequence: int) -> bytes:
+def _change(connection: FourTuple, mark: int, sequence: int, answer: bool) -> bytes:
     if connection.client.version == 4:
         layout, family, source, destination, width = _V4, socket.AF_INET, 1, 2, 8
     else:
@@ -138,7 +137,8 @@ def _change(connection: FourTuple, mark: int, sequence: int) -> bytes:
         *(6, 3, connection.port.to_bytes(2, "big")),
         *(8, _MARK, socket.htonl(mark)),
     )
-    return _HEADER.pack(_HEADER.size + len(body), _NEW, _REQUEST | _ACK, sequence, 0, family, 0, 0) + body
+    flags = _REQUEST | _ACK if answer else _REQUEST
+    return _HEADER.pack(_HEADER.size + len(body), _NEW, flags, sequence, 0, family, 0, 0) + body
 
 
 def _entry(body: bytes) -> Tracked | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,11 +14,14 @@ from testbed.errors import TestbedError
 from testbed.net import conntrack, namespace
 from testbed.net.conntrack import Conntrack, FourTuple
 from testbed.net.nft import Nft
+from testbed.net.wire.realtime import in_real_time
 from testbed.pool.dataplane import RESET, Service, assignment, mark_of, owners
 from testbed.pool.fileserver import CONTROL
+from testbed.pool.migrate import native
 from testbed.pool.migrate.capture import Capture
 from testbed.pool.migrate.carry import Failure, Hook, Outcome, Side, carry
 from testbed.pool.migrate.peer import Peer, PeerError
+from testbed.pool.migrate.sockets import Core
 from testbed.pool.migrate.tcp import abort
 
 if TYPE_CHECKING:
@@ -30,6 +33,10 @@ _OPEN = frozenset({conntrack.SYN_RECEIVED, conntrack.ESTABLISHED, conntrack.FIN_
 """States of connections that need their server."""
 _LOOK = 0.005
 """Seconds between two looks at connections that still have to be accepted, or to end."""
+
+
+_PRIORITY = 10
+"""Among real-time programs; the wire that carries the packets is before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,10 @@ class Dispatcher:
         self._nft = Nft(path)
         self._nft.run(owners([server.ifname for server in servers.values()]))
         self._table = namespace.inside(path, Conntrack)
+        self.core: Core = native.core()
+        """What does the work on sockets; found now, since it may have to be compiled."""
+        self.patience_s = 5.0
+        """How long a server may take for an answer."""
         self._epoch = -1
         self._serving: str | None = None
         self._assigning = threading.Lock()
@@ -155,9 +166,7 @@ class Dispatcher:
     def _migrate(self, old: str, new: str, start: float, deadline: float, hook: Hook | None) -> MoveResult:
         if old == new:
             raise TestbedError(f"{old} cannot take over from itself")
-        outcome, end, left = namespace.inside(
-            self._servers[new].namespace, lambda: self._carry(old, new, deadline, hook)
-        )
+        outcome, end, left = namespace.in_thread(lambda: self._carry(old, new, deadline, hook))
         return MoveResult(
             old,
             new,
@@ -171,23 +180,33 @@ class Dispatcher:
         )
 
     def _carry(self, old: str, new: str, deadline: float, hook: Hook | None) -> tuple[Outcome, float, int]:
-        """What was moved, when the last one was, and how many are left."""
+        """What was moved, when the last one was, and how many are left. The thread ends in another namespace."""
+        in_real_time(_PRIORITY)  # clients wait, and for a few milliseconds only
         outcome, end = Outcome(), time.perf_counter()
         with ExitStack() as stack:
             sides = []
-            for name in (old, new):
+            for name in (old, new):  # it stays in the namespace of the last one
                 server = self._servers[name]
-                peer = stack.enter_context(closing(Peer(name, server.control, server.namespace)))
-                capture = namespace.inside(server.namespace, lambda: Capture(self._service.address))
-                stack.enter_context(closing(capture))
+                peer = stack.enter_context(
+                    closing(Peer(name, server.control, server.namespace, timeout=self.patience_s))
+                )
+                namespace.enter(server.namespace)
+                capture = stack.enter_context(closing(Capture(self._service.address)))
                 sides.append(Side(peer, self._mark(name), capture, server.delay_s))
             source, target = sides
+            stack.callback(source.peer.put_back)
+            stay: list[FourTuple] = []
+
+            def ahead(back: list[FourTuple]) -> None:
+                with suppress(PeerError):  # then nothing comes
+                    source.peer.ask(but=_ends([*stay, *back]))
+
             while True:
                 stay = [item.connection for item in outcome.failed if item.connection and not item.lost]
-                batch = source.peer.give(but=[(str(item.client), item.client_port) for item in stay])
+                batch = source.peer.give(but=_ends(stay))
                 if batch:
                     with self._reading:
-                        outcome.add(carry(batch, source, target, self._table, hook))
+                        outcome.add(carry(batch, source, target, self._table, self.core, ahead, hook))
                     end = time.perf_counter()
                     if end < deadline:
                         continue
@@ -222,3 +241,8 @@ class Dispatcher:
         except KeyError:
             names = ", ".join(self._marks)
             raise TestbedError(f"{server!r} is no server of this pool", remedy=f"its servers: {names}") from None
+
+
+def _ends(connections: Sequence[FourTuple]) -> list[tuple[str, int]]:
+    """The clients' ends, as servers know them."""
+    return [(str(item.client), item.client_port) for item in connections]

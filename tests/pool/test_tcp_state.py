@@ -2,129 +2,71 @@
 
 from __future__ import annotations
 
+import errno
+import select
 import socket
 import struct
-import time
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from ipaddress import IPv4Address
 
 import pytest
+from tcp_pairs import BOTH_CORES, PATIENCE, STANDING, await_state, bring_to, fill, inside, moved, pair, read, read_all
 
 from testbed.net import namespace
-from testbed.net.netlink import Netlink
-from testbed.net.requests import LOOPBACK, up
 from testbed.pool.migrate import kernel, options, tcp
-from testbed.pool.migrate.packets import Injector, checksum, segment, with_checksum
-from testbed.pool.migrate.tcp import Refused, TcpState
+from testbed.pool.migrate.native import NativeSockets
+from testbed.pool.migrate.packets import Injector, segment
+from testbed.pool.migrate.sockets import Core
+from testbed.pool.migrate.state import Refused
 
 pytestmark = pytest.mark.root
-Pair = tuple[socket.socket, socket.socket]
 
 
-def inside(work: Callable[[], None]) -> None:
-    """Run a test in a new namespace with loopback."""
-
-    def run() -> None:
-        namespace.unshare()
-        netlink = Netlink()
-        netlink.apply("test", [up(LOOPBACK, "lo")])
-        netlink.close()
-        work()
-
-    namespace.in_thread(run)
-
-
-def pair(host: str = "127.0.0.1") -> Pair:
-    """A client's end and a server's end; the port is free for others at once."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as listener:
-        client = socket.create_connection(listener.getsockname()[:2], 5)
-        return client, listener.accept()[0]
-
-
-def moved(server: socket.socket) -> tuple[socket.socket, TcpState]:
-    """The same connection in another socket."""
-    server.setblocking(False)  # as servers have them; with a time-out Python would wait before it looks
-    tcp.check(server)
-    tcp.freeze(server)
-    state = tcp.dump(server)
-    assert tcp.unchanged(server, state)
-    tcp.retire(server)
-    new = tcp.restore(state)
-    injector = Injector()
-    tcp.thaw(new, state)
-    injector.finish(state)
-    injector.ask(state)
-    injector.close()
-    new.settimeout(5)
-    return new, state
-
-
-def read(connection: socket.socket, count: int) -> bytes:
-    """Exactly so many bytes."""
-    data = b""
-    while len(data) < count:
-        piece = connection.recv(count - len(data))
-        assert piece, f"it ended after {len(data)} of {count} bytes"
-        data += piece
-    return data
-
-
-def test_both_queues_go_along() -> None:
+@BOTH_CORES
+@inside
+def test_both_queues_go_along(core: Core) -> None:
     """What the program has not read and what the client has not acknowledged, also more than the client's window."""
-
-    def work() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            client = socket.socket()
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect(listener.getsockname())
-            server = listener.accept()[0]
-        client.settimeout(5)
+    with pair(room=4096) as (client, server):
         client.sendall(b"question")
-        server.setblocking(False)
-        answer = bytes(range(256)) * 2000
-        sent = server.send(answer)
-        new, state = moved(server)
-        assert state.receive_queue == b"question"
-        assert state.unsent > 0
-        assert len(state.send_queue) > 4096
-        assert read(new, 8) == b"question"
-        assert read(client, sent) == answer[:sent]
-        new.sendall(b"more")
-        client.sendall(b"again")
-        assert (read(client, 4), read(new, 5)) == (b"more", b"again")
-        for item in (client, new):
-            item.close()
-
-    inside(work)
+        sent = fill(server)
+        with moved(server, core) as (new, state):
+            assert state.receive_queue == b"question"
+            assert state.unsent > 0
+            assert len(state.send_queue) > 4096
+            assert read(new, 8) == b"question"
+            assert read(client, len(sent)) == sent
+            new.sendall(b"more")
+            client.sendall(b"again")
+            assert (read(client, 4), read(new, 5)) == (b"more", b"again")
 
 
+@BOTH_CORES
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_settings_go_along(host: str) -> None:
+@inside
+def test_settings_go_along(host: str, core: Core) -> None:
     """What was set at the old socket is set at the new one, and the rest is as new; the buffers do not grow."""
-
-    def work() -> None:
-        client, server = pair(host)
-        wanted = {
-            (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
-            (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): 77,
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 4321,
-            (socket.SOL_SOCKET, 47): 5_000_000,
-        }
+    wanted = {
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY): 1,
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): 77,
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT): 4321,
+        (socket.SOL_SOCKET, 47): 5_000_000,
+    }
+    linger = struct.pack("ii", 1, 3)
+    with pair(host) as (client, server), ExitStack() as stack:
         for (level, option), value in wanted.items():
             server.setsockopt(level, option, value)
-        linger = struct.pack("ii", 1, 3)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         before = options.read_buffers(server)
         assert before[2] == 1  # the send buffer is fixed, the other is not
-        facts = {}
         for _ in range(20):
-            server, state = moved(server)
-            facts = {key: server.getsockopt(*key) for key in wanted}
+            server, state = stack.enter_context(moved(server, core))
             assert (state.send_scale, state.receive_scale, state.mss) != (0, 0, 0)
-        assert facts == wanted
+        assert {key: server.getsockopt(*key) for key in wanted} == wanted
         assert server.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == linger
         assert options.read_congestion(server) == b"reno"
         assert options.read_buffers(server) == before
@@ -132,239 +74,223 @@ def test_settings_go_along(host: str) -> None:
         there = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)
         assert info[5] & 7 == there[5] & 7 == 7  # timestamps, SACK, window scaling
         assert (info[6] & 15, info[6] >> 4) == (there[6] >> 4, there[6] & 15)
-        client.close()
-        server.close()
-
-    inside(work)
 
 
-def test_ipv4_address_in_ipv6_form() -> None:
+@BOTH_CORES
+@inside
+def test_ipv4_address_in_ipv6_form(core: Core) -> None:
     """A connection over IPv4 that a listener of both families has accepted."""
-
-    def work() -> None:
-        with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
-            client = socket.create_connection(("127.0.0.1", listener.getsockname()[1]), 5)
-            server = listener.accept()[0]
+    with pair("::", "127.0.0.1") as (client, server):
         client.sendall(b"a")
-        new, state = moved(server)
-        assert state.peer[0] == "::ffff:127.0.0.1"
-        new.sendall(read(new, 1) + b"b")
-        assert read(client, 2) == b"ab"
-        client.close()
-        new.close()
-
-    inside(work)
+        with moved(server, core) as (new, state):
+            assert state.peer[0] == "::ffff:127.0.0.1"
+            new.sendall(read(new, 1) + b"b")
+            assert read(client, 2) == b"ab"
 
 
-def test_the_port_stays_free_for_listeners() -> None:
+@BOTH_CORES
+@inside
+def test_the_port_stays_free_for_listeners(core: Core) -> None:
     """A server that starts anew can listen on a port of which there are moved connections."""
-
-    def work() -> None:
-        client, server = pair()
-        new, state = moved(server)
-        with socket.create_server(("127.0.0.1", state.local[1])):
-            new.sendall(b"x")
-            assert read(client, 1) == b"x"
-        client.close()
-        new.close()
-
-    inside(work)
+    with (
+        pair() as (client, server),
+        moved(server, core) as (new, state),
+        socket.create_server(("127.0.0.1", state.local[1])),
+    ):
+        new.sendall(b"x")
+        assert read(client, 1) == b"x"
 
 
-def half_closed(state: int) -> tuple[Pair, Callable[[socket.socket, socket.socket], None]]:
-    """A connection in ``state``, and what must still be possible."""
-    client, server = pair()
-    client.settimeout(5)
-    if state == kernel.CLOSE_WAIT:
+@BOTH_CORES
+@pytest.mark.parametrize("state", STANDING, ids=kernel.STATES.get)
+@inside
+def test_every_state_of_a_connection_that_stands(state: int, core: Core) -> None:
+    """What was sent before arrives, each direction that is open can be used and closed, and both sides see the end."""
+    with pair() as (client, server):
         client.sendall(b"last words")
-        client.shutdown(socket.SHUT_WR)
-
-        def after(client: socket.socket, server: socket.socket) -> None:
-            assert read(server, 10) == b"last words"
-            assert server.recv(1) == b""
-            server.sendall(b"answer")
-            server.close()
-            assert read(client, 6) == b"answer"
-            assert client.recv(1) == b""
-
-    elif state in (kernel.FIN_WAIT1, kernel.FIN_WAIT2):
-        server.setblocking(False)
-        size = 0
-        if state == kernel.FIN_WAIT1:  # more than the client has room for, so that the FIN waits behind it
-            while True:
-                try:
-                    size += server.send(b"z" * 65536)
-                except BlockingIOError:
-                    break
-        server.shutdown(socket.SHUT_WR)
-
-        def after(client: socket.socket, server: socket.socket) -> None:
-            assert read(client, size) == b"z" * size
-            assert client.recv(1) == b""
-            client.sendall(b"bye")
-            assert read(server, 3) == b"bye"
-
-    else:
-        server.setblocking(False)
-        size = 0
-        client.shutdown(socket.SHUT_WR)
-        while True:
-            try:
-                size += server.send(b"z" * 65536)
-            except BlockingIOError:
-                break
-        server.shutdown(socket.SHUT_WR)
-
-        def after(client: socket.socket, server: socket.socket) -> None:
-            assert read(client, size) == b"z" * size
-            assert client.recv(1) == b""
-
-    return (client, server), after
+        sent = bring_to(state, client, server)
+        with moved(server, core) as (new, seen):
+            assert seen.state == state
+            assert read(new, 10) == b"last words"
+            if state in (kernel.ESTABLISHED, kernel.CLOSE_WAIT):
+                new.sendall(b"answer")
+                sent += b"answer"
+                new.shutdown(socket.SHUT_WR)
+            assert read_all(client) == sent
+            if state not in kernel.FIN_RECEIVED:
+                client.sendall(b"bye")
+                client.shutdown(socket.SHUT_WR)
+                assert read(new, 3) == b"bye"
+            assert new.recv(1) == b""
+            await_state(new, kernel.CLOSE)  # after TIME_WAIT or LAST_ACK, for who holds the socket
+            await_state(client, kernel.CLOSE)
 
 
-@pytest.mark.parametrize("state", [kernel.CLOSE_WAIT, kernel.FIN_WAIT1, kernel.FIN_WAIT2, kernel.LAST_ACK])
-def test_half_closed(state: int) -> None:
-    """A connection of which one or both directions have been closed goes on where it was."""
+@inside
+def test_what_is_not_carried() -> None:
+    """The new socket begins with the congestion window of its route, without a round-trip time, and without ECN."""
+    with open("/proc/sys/net/ipv4/tcp_ecn", "w") as file:
+        file.write("1")
+    window = 33
+    route = f"ip route replace local 127.0.0.1 dev lo table local scope host src 127.0.0.1 initcwnd {window}"
+    with pair() as (client, server):
+        for _ in range(30):
+            server.sendall(bytes(60_000))
+            read(client, 60_000)
+        before = facts(server)
+        subprocess.run(route.split(), check=True)
+        with moved(server, NativeSockets) as (new, _):
+            after = facts(new)
+    assert before["ecn"]
+    assert before["rtt"] > 0
+    assert before["window"] != window
+    assert after == {"ecn": False, "rtt": 0, "window": window, "timeout": after["timeout"]}
+    assert after["timeout"] >= 200_000
 
-    def work() -> None:
-        (client, server), after = half_closed(state)
-        deadline = time.monotonic() + 5
-        while tcp.state_of(server) != state and time.monotonic() < deadline:
-            time.sleep(0.001)  # the client's kernel takes its time to acknowledge
-        assert tcp.state_of(server) == state
-        new, seen = moved(server)
-        assert seen.state == state
-        after(client, new)
-        client.close()
-        new.close()
 
-    inside(work)
+def facts(connection: socket.socket) -> dict[str, int]:
+    """What a connection has learned (``struct tcp_info``); times in microseconds."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+    words = struct.unpack_from("=24I", info, 8)
+    return {"ecn": bool(info[5] & 8), "rtt": words[15], "window": words[18], "timeout": words[0]}
 
 
+@inside
 def test_revived_as_if_nothing_had_been() -> None:
     """A frozen connection drops what comes, and goes on in its old socket with what the client repeats."""
-
-    def work() -> None:
-        client, server = pair()
-        client.settimeout(5)
-        server.settimeout(5)
+    with pair() as (client, server):
         server.sendall(b"before")
-        tcp.freeze(server)
-        tcp.dump(server)
+        server.setblocking(False)
+        sockets = NativeSockets([server])
+        assert sockets.dump([0]) == {}
         client.sendall(b"meanwhile")
         tcp.revive(server)
+        sockets.close()
+        server.settimeout(client.gettimeout())
         server.sendall(b"after")
         assert read(server, 9) == b"meanwhile"
         assert read(client, 11) == b"beforeafter"
-        client.close()
-        server.close()
-
-    inside(work)
 
 
-def test_retired_without_a_word() -> None:
+@BOTH_CORES
+@inside
+def test_retired_without_a_word(core: Core) -> None:
     """The other side hears nothing of the end, and somebody who kept the socket cannot use it."""
-
-    def work() -> None:
-        client, server = pair()
-        kept = server.dup()
-        tcp.freeze(server)
-        tcp.dump(server)
-        tcp.retire(server)
+    with pair() as (client, server), server.dup() as kept:
+        server.setblocking(False)
+        sockets = core([server])
+        assert sockets.dump([0]) == {}
+        sockets.retire([0])
         with pytest.raises(OSError, match="connection abort"):
             kept.send(b"still here")
         client.setblocking(False)
         with pytest.raises(BlockingIOError):
             client.recv(1)
         assert tcp.state_of(client) == kernel.ESTABLISHED
-        client.close()
-
-    inside(work)
+        sockets.close()
 
 
-def unmovable() -> Iterator[tuple[str, Callable[[], socket.socket]]]:
-    """What is refused, and how it comes about."""
-    keep: list[socket.socket] = []
-
-    def urgent() -> socket.socket:
-        client, server = pair()
-        keep.append(client)
+@contextmanager
+def urgent() -> Iterator[socket.socket]:
+    """Out-of-band data that nobody has read."""
+    with pair() as (client, server):
         client.send(b"!", socket.MSG_OOB)
-        return server
+        assert select.select([], [], [server], PATIENCE)[2]
+        server.setblocking(False)
+        yield server
 
-    def closed() -> socket.socket:
-        client, server = pair()
+
+@contextmanager
+def reset() -> Iterator[socket.socket]:
+    """A connection that the client has ended with a reset."""
+    with pair() as (client, server):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-        return server
+        await_state(server, kernel.CLOSE)
+        yield server
 
-    def multipath() -> socket.socket:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+
+@contextmanager
+def time_wait() -> Iterator[socket.socket]:
+    """The side that has closed first: what waits is in the kernel, and no socket's any more."""
+    with pair() as (client, server):
+        server.shutdown(socket.SHUT_WR)
+        client.shutdown(socket.SHUT_WR)
+        await_state(server, kernel.CLOSE)
+        yield server
+
+
+@contextmanager
+def syn_sent(answer: bool = False) -> Iterator[socket.socket]:
+    """Nobody answers: the listener drops everything. Or a segment does that opens the connection from the other side
+    too."""
+    with socket.create_server(("127.0.0.2", 0)) as listener, socket.socket() as client:
+        kernel.Filter([(0x06, 0, 0, 0)]).attach(listener)
+        client.setblocking(False)
+        there = listener.getsockname()
+        assert client.connect_ex(there) == errno.EINPROGRESS
+        if answer:
+            ends = [(IPv4Address(host), port) for host, port in (there, client.getsockname())]
+            with closing(Injector()) as injector:
+                injector.deliver(segment(*ends[0], *ends[1], 1000, 0, 0x02, 1000))
+        await_state(client, kernel.SYN_RECV if answer else kernel.SYN_SENT)
+        yield client
+
+
+@contextmanager
+def multipath() -> Iterator[socket.socket]:
+    """Both sides speak Multipath TCP."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as listener,
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as client,
+    ):
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
         client.connect(listener.getsockname())
-        keep.extend((listener, client))
-        return listener.accept()[0]
-
-    yield "urgent data", urgent
-    yield "state CLOSE;", closed
-    yield "state CLOSE;", lambda: socket.socket()
-    yield "state LISTEN;", lambda: socket.create_server(("127.0.0.1", 0))
-    yield "no TCP socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    yield "no TCP socket", lambda: socket.socketpair()[0]
-    yield "Multipath TCP", multipath
+        with listener.accept()[0] as server:
+            yield server
 
 
-@pytest.mark.parametrize("reason, make", list(unmovable()))
-def test_refused_with_a_reason(reason: str, make: Callable[[], socket.socket]) -> None:
-    """What cannot be moved is said before it is touched."""
+UNMOVABLE: dict[str, Callable[[], AbstractContextManager[socket.socket]]] = {
+    "urgent data": urgent,
+    "state CLOSE;": reset,
+    "state CLOSE; ": time_wait,
+    "state CLOSE;  ": socket.socket,
+    "state LISTEN;": lambda: socket.create_server(("127.0.0.1", 0)),
+    "state SYN_SENT;": syn_sent,
+    "state SYN_RECV;": lambda: syn_sent(answer=True),
+    "no TCP socket": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+    "no TCP socket ": lambda: socket.socketpair()[0],
+    "Multipath TCP": multipath,
+}
 
-    def work() -> None:
-        with make() as connection, pytest.raises(Refused, match=reason):
+
+@pytest.mark.parametrize("reason", UNMOVABLE)
+@inside
+def test_refused_with_a_reason(reason: str) -> None:
+    """What cannot be moved is said before it is touched, in the same words by both cores."""
+    with UNMOVABLE[reason]() as connection:
+        with pytest.raises(Refused, match=reason.strip()) as refused:
             tcp.check(connection)
+        assert NativeSockets([connection]).check([0]) == {0: refused.value.what}
 
-    inside(work)
 
-
-def test_an_address_that_is_not_here() -> None:
+@BOTH_CORES
+@inside
+def test_an_address_that_is_not_here(core: Core) -> None:
     """The namespace lacks the service address: an error, and the old socket goes on."""
+    with pair() as (client, server):
+        server.setblocking(False)
+        sockets = core([server])
+        assert sockets.dump([0]) == {}
 
-    def work() -> None:
-        client, server = pair()
-        tcp.freeze(server)
-        state = tcp.dump(server)
-        errors: list[OSError] = []
-
-        def elsewhere() -> None:
+        def elsewhere() -> dict[int, str]:
             namespace.unshare()
-            try:
-                tcp.restore(state)
-            except OSError as error:
-                errors.append(error)
+            return sockets.restore([0])
 
-        namespace.in_thread(elsewhere)
-        assert [error.strerror for error in errors] == ["Network is unreachable"]
+        assert namespace.in_thread(elsewhere) == {0: "[Errno 101] Network is unreachable"}
+        sockets.unmake(0)
+        sockets.close()
         tcp.revive(server)
         server.sendall(b"x")
         assert read(client, 1) == b"x"
-        client.close()
-        server.close()
-
-    inside(work)
-
-
-def test_checksums() -> None:
-    """Segments as they are made and as they are mended are right: the sum over all of them is 0 (RFC 1071)."""
-    from ipaddress import ip_address
-
-    for a, b in (("192.0.2.1", "198.51.100.7"), ("2001:db8::1", "2001:db8::2")):
-        for data in (b"", b"x", b"\xff" * 1001, bytes(300)):
-            source, target = ip_address(a), ip_address(b)
-            packet = segment(source, 80, target, 40000, 2**32 + 5, 7, 0x10, 500, data)
-            start = 20 if source.version == 4 else 40
-            pseudo = source.packed + target.packed + struct.pack("!IHH", len(packet) - start, 0, 6)
-            assert checksum(pseudo + packet[start:]) in (0, 0xFFFF)
-            spoiled = bytearray(packet)
-            spoiled[start + 16] ^= 0x5A
-            assert with_checksum(bytes(spoiled)) == (packet, target)

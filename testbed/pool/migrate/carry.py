@@ -14,10 +14,11 @@ from testbed.pool.migrate import tcp
 from testbed.pool.migrate.capture import Capture
 from testbed.pool.migrate.packets import Injector, plain_address
 from testbed.pool.migrate.peer import Given, Peer, PeerError
+from testbed.pool.migrate.sockets import Core, Failed, Sockets, reason
 
 Hook = Callable[[str], None]
 """Called before each step with its name; what it raises makes the step fail (for tests)."""
-STEPS = ("check", "dump", "restore", "hold", "flip", "go", "run")
+STEPS = ("check", "dump", "refresh", "restore", "hold", "flip", "go", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,12 @@ class Side:
 class _Item:
     given: Given
     name: FourTuple
-    state: tcp.TcpState | None = None
-    new: socket.socket | None = None
+    place: int
     frozen: bool = False
     reason: str = ""
 
     def close(self) -> None:
-        """Let go of everything; what is not frozen and nobody else has ends with a word to the client."""
-        if self.new is not None:
-            self.new.close()
+        """Let go of the old socket; what is not frozen and nobody else has ends with a word to the client."""
         self.given.connection.close()
         self.given.close_files()
 
@@ -81,9 +79,10 @@ class _Item:
 class _Batch:
     """A batch under way: ``ready`` are those with which nothing has failed."""
 
-    def __init__(self, items: list[_Item], hook: Hook | None) -> None:
+    def __init__(self, items: list[_Item], core: Core, hook: Hook | None) -> None:
         self.items = items
         self.ready = list(items)
+        self.sockets = core([item.given.connection for item in items])
         self.steps: dict[str, float] = {}
         self._hook = hook
 
@@ -97,15 +96,13 @@ class _Batch:
         finally:
             self.steps[name] = self.steps.get(name, 0.0) + time.perf_counter() - start
 
-    def each(self, name: str, work: Callable[[_Item], None]) -> None:
+    def each(self, name: str, work: Callable[[Sequence[int]], Failed]) -> None:
         """One step of each."""
 
         def step() -> None:
-            for item in list(self.ready):
-                try:
-                    work(item)
-                except (OSError, TestbedError) as error:
-                    self.out(item, _reason(error))
+            failed = work([item.place for item in self.ready])
+            for item in [item for item in self.ready if item.place in failed]:
+                self.out(item, failed[item.place])
 
         self.run(name, step)
 
@@ -123,10 +120,10 @@ class _Batch:
         """Hand the new sockets to the next server, which does not touch them yet."""
 
         def step() -> None:
-            handed = [Given(item.new, item.given.files, item.given.request) for item in self.ready if item.new]
-            for item, reason in zip(list(self.ready), peer.hold(handed), strict=True):
-                if reason is not None:
-                    self.out(item, f"{peer.server} does not take it: {reason}")
+            answers = peer.hold([(self.sockets.made(item.place), item.given) for item in self.ready])
+            for item, answer in zip(list(self.ready), answers, strict=True):
+                if answer is not None:
+                    self.out(item, f"{peer.server} does not take it: {answer}")
 
         if self.ready:
             self.run("hold", step)
@@ -142,8 +139,19 @@ class _Batch:
             self.out(item, reason)
 
 
-def carry(given: Sequence[Given], source: Side, target: Side, table: Conntrack, hook: Hook | None = None) -> Outcome:
+def carry(
+    given: Sequence[Given],
+    source: Side,
+    target: Side,
+    table: Conntrack,
+    core: Core,
+    ahead: Callable[[list[FourTuple]], None],
+    hook: Hook | None = None,
+) -> Outcome:
     """Move connections that ``source`` has let go to ``target``; the calling thread is in the target's namespace.
+
+    ``ahead`` is called, with those that go back to ``source``, as soon as the next connections can be asked for without
+    having to wait long.
 
     A connection whose move fails before the last step is given back to ``source`` as it was. What failed is in the
     outcome, with the reason, and is not raised.
@@ -151,53 +159,80 @@ def carry(given: Sequence[Given], source: Side, target: Side, table: Conntrack, 
     for side in (source, target):
         side.capture.of(())
     items, strange = _named(given)
-    batch = _Batch(items, hook)
-    with closing(Injector()) as injector:
+    batch = _Batch(items, core, hook)
+    with closing(batch.sockets), closing(Injector()) as injector:
         unexpected = _prepare(batch, target, table)
-        going = set(batch.ready)
+        going = list(batch.ready)
         back = [item for item in items if item not in going]
-        batch.each("thaw", lambda item: _go(item, injector))
+        batch.each("thaw", lambda places: _go(batch.sockets, places, injector))
         _deliver(batch, (source, target), injector)
+        names = [item.name for item in back]
+        if not source.delay_s:
+            ahead(names)
         try:
             if batch.ready:
                 batch.run("run", target.peer.run)
         except (OSError, TestbedError) as error:
-            batch.fail(_reason(error))
-        kept = _give_back(back, source, table)
+            batch.fail(reason(error))
+        kept = _give_back(batch, back, source, table)
         if batch.ready and source.delay_s:
             time.sleep(source.delay_s)  # what was under way to the old server still finds its socket, and is seen
             _deliver(batch, (source,), injector)
-    lost = [item for item in items if item.reason and item in going]
+        if source.delay_s:
+            ahead(names)
+        batch.sockets.retire([item.place for item in going])
+        state_bytes = sum(batch.sockets.size(item.place) for item in batch.ready)
+    lost = [item for item in going if item not in batch.ready]
     for item in items:
-        if item in going:
-            with suppress(OSError):
-                tcp.retire(item.given.connection)
         item.close()
     if unexpected is not None:
         raise unexpected
     return Outcome(
         moved=len(batch.ready),
         failed=strange + kept + [Failure(item.name, item.reason, lost=True) for item in lost],
-        state_bytes=sum(item.state.size for item in batch.ready if item.state is not None),
+        state_bytes=state_bytes,
         steps=batch.steps,
     )
 
 
 def _prepare(batch: _Batch, target: Side, table: Conntrack) -> BaseException | None:
     """Everything that can still be undone; whatever goes wrong is in the items. Returns what nobody expected."""
+
+    def dump(places: Sequence[int]) -> Failed:
+        for item in batch.ready:
+            item.frozen = True
+        return batch.sockets.dump(places)
+
     try:
-        batch.each("check", lambda item: tcp.check(item.given.connection))
-        batch.each("dump", _dump)
-        batch.each("restore", _restore)
+        batch.each("check", batch.sockets.check)
+        batch.each("dump", dump)
+        batch.each("refresh", batch.sockets.refresh)
+        batch.each("restore", batch.sockets.restore)
         batch.hold(target.peer)
         batch.mark("flip", table, target.mark)
         batch.run("go", lambda: None)
     except BaseException as error:  # a frozen connection that is dropped here would be lost without a word
-        batch.fail(_reason(error))
+        batch.fail(reason(error))
         with suppress(PeerError):  # it is gone, or will see that what it holds has ended
             target.peer.drop()
         return None if isinstance(error, (OSError, TestbedError)) else error
     return None
+
+
+def _go(sockets: Sockets, places: Sequence[int], injector: Injector) -> Failed:
+    """The new sockets run; their clients are asked what they have received, where something is under way."""
+    failed = sockets.thaw(places)
+    for place in places:
+        if place in failed or sockets.quiet(place):
+            continue
+        state = sockets.state(place)
+        try:
+            injector.finish(state)
+            if state.send_queue:
+                injector.ask(state)
+        except OSError as error:
+            failed[place] = reason(error)
+    return failed
 
 
 def _deliver(batch: _Batch, sides: Sequence[Side], injector: Injector) -> None:
@@ -209,10 +244,11 @@ def _deliver(batch: _Batch, sides: Sequence[Side], injector: Injector) -> None:
 
 
 def _named(batch: Sequence[Given]) -> tuple[list[_Item], list[Failure]]:
-    items, strange = [], []
+    items: list[_Item] = []
+    strange: list[Failure] = []
     for given in batch:
         try:
-            items.append(_Item(given, four_tuple(given.connection)))
+            items.append(_Item(given, four_tuple(given.connection), len(items)))
         except (OSError, ValueError) as error:  # it has ended meanwhile, or is no connection at all
             strange.append(Failure(None, f"it has no two ends: {error}", lost=True))
             given.connection.close()
@@ -228,37 +264,12 @@ def four_tuple(connection: socket.socket) -> FourTuple:
     return FourTuple(plain_address(peer[0]), peer[1], plain_address(local[0]), local[1])
 
 
-def _dump(item: _Item) -> None:
-    connection = item.given.connection
-    item.frozen = True
-    tcp.freeze(connection)
-    item.state = tcp.dump(connection)
-
-
-def _restore(item: _Item) -> None:
-    assert item.state is not None
-    if not tcp.unchanged(item.given.connection, item.state):
-        item.state = tcp.dump(item.given.connection)
-    item.new = tcp.restore(item.state)
-
-
-def _go(item: _Item, injector: Injector) -> None:
-    assert item.state is not None
-    assert item.new is not None
-    tcp.thaw(item.new, item.state)
-    injector.finish(item.state)
-    if item.state.send_queue:
-        injector.ask(item.state)
-
-
-def _give_back(back: list[_Item], source: Side, table: Conntrack) -> list[Failure]:
+def _give_back(batch: _Batch, back: list[_Item], source: Side, table: Conntrack) -> list[Failure]:
     """Let connections go on where they were."""
     if not back:
         return []
     for item in back:
-        if item.new is not None:
-            tcp.retire(item.new)
-            item.new = None
+        batch.sockets.unmake(item.place)
     table.set_marks([item.name for item in back], source.mark)
     alive: list[_Item] = []
     failures: list[Failure] = []
@@ -268,18 +279,14 @@ def _give_back(back: list[_Item], source: Side, table: Conntrack) -> list[Failur
                 tcp.revive(item.given.connection)
             alive.append(item)
         except OSError as error:
-            failures.append(Failure(item.name, f"{item.reason}; then: {_reason(error)}", lost=True))
+            failures.append(Failure(item.name, f"{item.reason}; then: {reason(error)}", lost=True))
     try:
-        refused = source.peer.hold([item.given for item in alive])
+        refused = source.peer.hold([(item.given.connection.fileno(), item.given) for item in alive])
         source.peer.run()
     except PeerError as error:
         # nobody is there to serve them: closing ends them with a word to the client
         return failures + [Failure(item.name, f"{item.reason}; then: {error}", lost=True) for item in alive]
-    for item, reason in zip(alive, refused, strict=True):
-        text = item.reason if reason is None else f"{item.reason}; then {source.peer.server} did not take it: {reason}"
-        failures.append(Failure(item.name, text, lost=reason is not None))
+    for item, answer in zip(alive, refused, strict=True):
+        text = item.reason if answer is None else f"{item.reason}; then {source.peer.server} did not take it: {answer}"
+        failures.append(Failure(item.name, text, lost=answer is not None))
     return failures
-
-
-def _reason(error: BaseException) -> str:
-    return error.what if isinstance(error, TestbedError) else str(error)

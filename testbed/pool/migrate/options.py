@@ -41,7 +41,7 @@ def carried(family: int) -> tuple[tuple[int, int], ...]:
 
 
 @cache
-def _defaults(family: int) -> dict[tuple[int, int], int]:
+def defaults(family: int) -> dict[tuple[int, int], int]:
     """What a socket has that nobody has touched; in this namespace, but they differ in none of ours."""
     with socket.socket(family, socket.SOCK_STREAM) as fresh:
         return {key: fresh.getsockopt(*key) for key in carried(family)}
@@ -50,7 +50,7 @@ def _defaults(family: int) -> dict[tuple[int, int], int]:
 def read(connection: socket.socket, family: int) -> tuple[Setting, ...]:
     """The settings that differ from a new socket's."""
     get = connection.getsockopt
-    return tuple([(a, b, value) for (a, b), plain in _defaults(family).items() if (value := get(a, b)) != plain])
+    return tuple([(a, b, value) for (a, b), plain in defaults(family).items() if (value := get(a, b)) != plain])
 
 
 def read_linger(connection: socket.socket) -> bytes:

@@ -8,10 +8,9 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from testbed.pool.migrate.kernel import FIN_RECEIVED
-from testbed.pool.migrate.tcp import TcpState
+from testbed.pool.migrate.state import MASK, TcpState
 
 _FIN, _ACK = 0x01, 0x10
-_MASK = 0xFFFFFFFF
 _TCP = socket.IPPROTO_TCP
 
 
@@ -79,8 +78,8 @@ def segment(
     header = [
         source_port,
         target_port,
-        sequence & _MASK,
-        acknowledged & _MASK,
+        sequence & MASK,
+        acknowledged & MASK,
         5 << 4,
         flags,
         min(window, 0xFFFF),

@@ -35,6 +35,10 @@ _LARGEST = 1 << 18
 _CREDENTIALS = struct.Struct("=3i")
 
 
+Answer = tuple[dict[str, Any], list[int]]
+"""And descriptors beside it."""
+
+
 class PeerError(TestbedError):
     """A server that does not answer, or not as it should."""
 
@@ -58,8 +62,11 @@ class Given:
 class Peer:
     """One server's control socket, connected. PeerError if there is none, or somebody else listens on it."""
 
-    def __init__(self, server: str, path: Path, namespace: Path, *, user: int = UNPRIVILEGED_ID, timeout: float = 1.0):
+    def __init__(self, server: str, path: Path, namespace: Path, *, user: int = UNPRIVILEGED_ID, timeout: float = 5.0):
         self.server = server
+        self._asked = False
+        self._kept: Answer | None = None
+        self._silent = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._socket.settimeout(timeout)
@@ -77,9 +84,18 @@ class Peer:
         """Close the socket."""
         self._socket.close()
 
+    def ask(self, most: int = MOST, but: Sequence[tuple[Any, ...]] = ()) -> None:
+        """Have the server choose the connections that the next ``give`` gets, meanwhile."""
+        self._send({"op": "give", "most": min(most, MOST), "but": [list(end[:2]) for end in but]}, ())
+        self._asked = True
+
     def give(self, most: int = MOST, but: Sequence[tuple[Any, ...]] = ()) -> list[Given]:
-        """Take up to ``most`` connections from the server, but those with these client ends."""
-        answer, fds = self._ask({"op": "give", "most": min(most, MOST), "but": [list(end[:2]) for end in but]}, ())
+        """Take up to ``most`` connections from the server, but those with these client ends; or what it was asked
+        for."""
+        if not self._asked and self._kept is None:
+            self.ask(most, but)
+        answer, fds = self._given()
+        self._kept = None
         given: list[Given] = []
         try:
             for request in answer["conns"]:
@@ -99,10 +115,11 @@ class Peer:
             raise PeerError(f"its answer makes no sense: {error!r}", where=f"server {self.server}") from error
         return given
 
-    def hold(self, items: Sequence[Given]) -> list[str | None]:
-        """Hand connections over that the server is not to touch yet; a reason for each that it does not take."""
-        fds = [fd for item in items for fd in (item.connection.fileno(), *item.files)]
-        conns = [{**item.request, "fds": 1 + len(item.files)} for item in items]
+    def hold(self, items: Sequence[tuple[int, Given]]) -> list[str | None]:
+        """Hand connections over that the server is not to touch yet, each as a descriptor, which may be another than
+        the given one; a reason for each that it does not take."""
+        fds = [fd for connection, item in items for fd in (connection, *item.files)]
+        conns = [{**item.request, "fds": 1 + len(item.files)} for _, item in items]
         answer, _ = self._ask({"op": "hold", "conns": conns}, fds)
         held = answer.get("held")
         if not isinstance(held, list) or len(held) != len(items):
@@ -117,13 +134,48 @@ class Peer:
         """Make the server forget what it holds."""
         self._ask({"op": "drop"}, ())
 
-    def _ask(self, request: dict[str, Any], fds: Sequence[int]) -> tuple[dict[str, Any], list[int]]:
+    def put_back(self) -> None:
+        """Let the server go on with the connections that it was asked for and nobody has taken."""
+        if not self._asked and self._kept is None:
+            return
+        given = self.give()
+        try:
+            if given:
+                self.hold([(item.connection.fileno(), item) for item in given])
+                self.run()
+        finally:
+            for item in given:
+                item.connection.close()
+                item.close_files()
+
+    def _given(self) -> Answer:
+        """The answer to ``ask``; it comes before those to all requests made since."""
+        if self._kept is None:
+            self._asked = False
+            self._kept = self._receive("give")
+        return self._kept
+
+    def _ask(self, request: dict[str, Any], fds: Sequence[int]) -> Answer:
+        self._send(request, fds)
+        if self._asked:
+            self._given()
+        return self._receive(request["op"])
+
+    def _send(self, request: dict[str, Any], fds: Sequence[int]) -> None:
+        if self._silent:  # it is not waited for twice
+            raise PeerError(f"it does not answer, and was not told to {request['op']}", where=f"server {self.server}")
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             self._socket.sendmsg([json.dumps(request).encode()], ancillary)
+        except OSError as error:
+            raise PeerError(f"{request['op']!r} cannot be said: {error}", where=f"server {self.server}") from error
+
+    def _receive(self, doing: str) -> Answer:
+        try:
             data, received, flags, _ = socket.recv_fds(self._socket, _LARGEST, _DESCRIPTORS)
         except OSError as error:
-            doing = request["op"]
+            self._silent = True
+            self._socket.close()  # so that it drops what it holds, and goes on with what it would have given
             raise PeerError(f"{doing!r} was not answered: {error}", where=f"server {self.server}") from error
         try:
             if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
@@ -134,7 +186,7 @@ class Peer:
         except ValueError as error:
             for fd in received:
                 os.close(fd)
-            raise PeerError(f"{request['op']!r} was answered badly: {error}", where=f"server {self.server}") from error
+            raise PeerError(f"{doing!r} was answered badly: {error}", where=f"server {self.server}") from error
         return answer, list(received)
 
 

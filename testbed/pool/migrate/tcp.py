@@ -8,16 +8,11 @@ packets led there, ``thaw``, and then ``retire`` of the old socket. Until the la
 from __future__ import annotations
 
 import ctypes
-import errno
-import fcntl
 import os
 import socket
 import struct
-from dataclasses import dataclass
-from typing import Any
 
-from testbed.errors import TestbedError
-from testbed.pool.migrate import kernel, options
+from testbed.pool.migrate import kernel, options, queues
 from testbed.pool.migrate.kernel import (
     FIN_RECEIVED,
     FIN_SENT,
@@ -35,91 +30,47 @@ from testbed.pool.migrate.kernel import (
     SEND_QUEUE,
     SIOCINQ,
     SIOCOUTQ,
-    SIOCOUTQNSD,
-    TCP_QUEUE_SEQ,
     TCP_REPAIR,
     TCP_REPAIR_OPTIONS,
     TCP_REPAIR_QUEUE,
     TCP_REPAIR_WINDOW,
     TCP_TIMESTAMP,
 )
+from testbed.pool.migrate.state import (
+    MASK,
+    NO_TCP,
+    PROTOCOL,
+    STATE,
+    STATE_NOW,
+    UPPER_LAYER,
+    URGENT,
+    TcpState,
+    refusal,
+)
 
 _TCP = socket.IPPROTO_TCP
 _WORD = struct.Struct("=I")
 _WINDOW = struct.Struct("=5I")  # snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup
 _OPTION = struct.Struct("=II")
-_MASK = 0xFFFFFFFF
-_PIECE = 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
 _DROP_ALL = kernel.Filter([(0x06, 0, 0, 0)])  # "accept 0 bytes": what arrives is dropped before TCP sees it
-
-
-class Refused(TestbedError):
-    """A connection that cannot be moved, and why. It goes on where it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class TcpState:
-    """Everything about a connection that the kernel lets be taken along."""
-
-    family: int
-    state: int
-    """As in ``kernel.STATES``."""
-    local: tuple[Any, ...]
-    peer: tuple[Any, ...]
-    send_seq: int
-    """Sequence number after the last byte of the send queue."""
-    receive_seq: int
-    """Sequence number after the last byte of the receive queue."""
-    send_queue: bytes
-    """Bytes that the other side has not acknowledged, or not been sent."""
-    unsent: int
-    """How many at its end were never sent."""
-    receive_queue: bytes
-    """Bytes that the program has not read."""
-    window: tuple[int, int, int, int, int]
-    mss: int
-    send_scale: int
-    receive_scale: int
-    agreed: int
-    """Bits of ``tcpi_options``: timestamps, SACK, window scaling."""
-    timestamp: int
-    send_buffer: int
-    receive_buffer: int
-    fixed_buffers: int
-    settings: tuple[options.Setting, ...]
-    linger: bytes
-    congestion: bytes
-    """Name of the congestion control. What it has learned stays behind."""
-
-    @property
-    def size(self) -> int:
-        """Bytes in both queues."""
-        return len(self.send_queue) + len(self.receive_queue)
-
-    @property
-    def unacknowledged(self) -> int:
-        """Sequence number of the oldest byte that the other side has not acknowledged."""
-        return (self.send_seq - len(self.send_queue)) & _MASK
 
 
 def check(connection: socket.socket) -> None:
     """Raise Refused, saying why, if this is no connection that can be moved. It is left as it is."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
-        raise Refused("it is no TCP socket")
+        raise refusal(NO_TCP)
     if (protocol := connection.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL)) != _TCP:
-        name = "Multipath TCP" if protocol == 262 else f"protocol {protocol}"
-        raise Refused(f"it speaks {name}, whose state cannot be taken along")
-    state = state_of(connection)
-    if state not in MOVABLE:
-        raise Refused(f"it is in state {kernel.STATES.get(state, state)}; only a connection that stands can be moved")
+        raise refusal(PROTOCOL, protocol)
+    if (state := state_of(connection)) not in MOVABLE:
+        raise refusal(STATE, state)
     if _upper_layer(connection):
-        raise Refused("the kernel encrypts it (TLS), and gives its keys and record numbers to nobody")
+        raise refusal(UPPER_LAYER)
     try:
         connection.recv(1, socket.MSG_OOB | socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except OSError:
         return
-    raise Refused("it holds urgent data that the program has not read, and their mark cannot be taken along")
+    raise refusal(URGENT)
 
 
 def state_of(connection: socket.socket) -> int:
@@ -174,17 +125,17 @@ def dump(connection: socket.socket) -> TcpState:
     info = connection.getsockopt(_TCP, socket.TCP_INFO, 8)
     state = info[0]
     if state not in MOVABLE:
-        raise Refused(f"it has come to state {kernel.STATES.get(state, state)} meanwhile")
+        raise refusal(STATE_NOW, state)
     family = connection.family
-    sent, received, outstanding, unsent, waiting = _positions(connection)
+    sent, received, outstanding, unsent, waiting = queues.positions(connection)
     fin = 1 if state in FIN_SENT else 0
     if fin and state != FIN_WAIT2:  # their FIN has a number too, and stands at the end of the queue
         outstanding -= 1
         unsent = max(0, unsent - 1)
     connection.setsockopt(_TCP, TCP_REPAIR_QUEUE, RECEIVE_QUEUE)
-    receive_queue = _peek(connection, waiting)
+    receive_queue = queues.peek(connection, waiting)
     connection.setsockopt(_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE)
-    send_queue = _peek(connection, outstanding)
+    send_queue = queues.peek(connection, outstanding)
     send_buffer, receive_buffer, fixed = options.read_buffers(connection)
     window = _WINDOW.unpack(connection.getsockopt(_TCP, TCP_REPAIR_WINDOW, _WINDOW.size))
     return TcpState(
@@ -192,8 +143,8 @@ def dump(connection: socket.socket) -> TcpState:
         state=state,
         local=connection.getsockname(),
         peer=connection.getpeername(),
-        send_seq=(sent - fin) & _MASK,
-        receive_seq=(received - (1 if state in FIN_RECEIVED else 0)) & _MASK,
+        send_seq=(sent - fin) & MASK,
+        receive_seq=(received - (1 if state in FIN_RECEIVED else 0)) & MASK,
         send_queue=send_queue,
         unsent=unsent,
         receive_queue=receive_queue,
@@ -217,8 +168,8 @@ def unchanged(connection: socket.socket, state: TcpState) -> bool:
     fd = connection.fileno()
     fin = 1 if state.state in FIN_SENT and state.state != FIN_WAIT2 else 0
     return (
-        _count(fd, SIOCINQ) == len(state.receive_queue)
-        and _count(fd, SIOCOUTQ) - fin == len(state.send_queue)
+        queues.count(fd, SIOCINQ) == len(state.receive_queue)
+        and queues.count(fd, SIOCOUTQ) - fin == len(state.send_queue)
         and state_of(connection) == state.state
     )
 
@@ -240,8 +191,8 @@ def restore(state: TcpState) -> socket.socket:
         )
         options.choose_congestion(made, state.congestion)
         made.bind(state.local)
-        _set_sequence(made, RECEIVE_QUEUE, state.receive_seq - len(state.receive_queue))
-        _set_sequence(made, SEND_QUEUE, state.unacknowledged)
+        queues.set_sequence(made, RECEIVE_QUEUE, state.receive_seq - len(state.receive_queue))
+        queues.set_sequence(made, SEND_QUEUE, state.unacknowledged)
         made.connect(state.peer)  # in repair mode: no handshake, the connection stands at once
         made.setsockopt(_TCP, TCP_REPAIR_OPTIONS, _agreed_options(state))
         if state.agreed & INFO_TIMESTAMPS:
@@ -249,11 +200,11 @@ def restore(state: TcpState) -> socket.socket:
         options.write(made, state.settings, state.linger)
         if state.receive_queue:
             made.setsockopt(_TCP, TCP_REPAIR_QUEUE, RECEIVE_QUEUE)
-            _fill(made, state.receive_queue)
+            queues.fill(made, state.receive_queue)
         sent = len(state.send_queue) - state.unsent
         if sent:
             made.setsockopt(_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE)
-            _fill(made, state.send_queue[:sent])
+            queues.fill(made, state.send_queue[:sent])
         made.setsockopt(_TCP, TCP_REPAIR_WINDOW, _WINDOW.pack(*_window(state)))
         made.setsockopt(_TCP, TCP_REPAIR_QUEUE, NO_QUEUE)
     except BaseException:
@@ -272,7 +223,7 @@ def thaw(connection: socket.socket, state: TcpState) -> None:
     _let_listen(connection)
     connection.setblocking(False)
     if state.unsent:
-        _fill(connection, state.send_queue[len(state.send_queue) - state.unsent :])
+        queues.fill(connection, state.send_queue[len(state.send_queue) - state.unsent :])
     if state.state in FIN_SENT:
         connection.shutdown(socket.SHUT_WR)
     if state.size:
@@ -283,43 +234,6 @@ def thaw(connection: socket.socket, state: TcpState) -> None:
 def _let_listen(connection: socket.socket) -> None:
     """Leaving repair mode forbids all others the port; a server that starts anew must be able to listen on it."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-
-
-def _positions(connection: socket.socket) -> tuple[int, int, int, int, int]:
-    """Sequence numbers after what was written and received; unacknowledged, unsent and unread bytes."""
-    connection.setsockopt(_TCP, TCP_REPAIR_QUEUE, RECEIVE_QUEUE)
-    received = _WORD.unpack(connection.getsockopt(_TCP, TCP_QUEUE_SEQ, 4))[0]
-    connection.setsockopt(_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE)
-    sent = _WORD.unpack(connection.getsockopt(_TCP, TCP_QUEUE_SEQ, 4))[0]
-    fd = connection.fileno()
-    outstanding, unsent, waiting = (_count(fd, request) for request in (SIOCOUTQ, SIOCOUTQNSD, SIOCINQ))
-    return sent, received, outstanding, unsent, waiting
-
-
-def _count(fd: int, request: int) -> int:
-    answer: int = _WORD.unpack(fcntl.ioctl(fd, request, b"\0\0\0\0"))[0]
-    return answer
-
-
-def _peek(connection: socket.socket, length: int) -> bytes:
-    if length <= 0:
-        return b""
-    data = connection.recv(length, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    if len(data) != length:
-        raise OSError(errno.EIO, f"the kernel shows {len(data)} of {length} bytes of a queue")
-    return data
-
-
-def _fill(connection: socket.socket, data: bytes) -> None:
-    """Put all of ``data`` into a queue; it has been given the room, so that nothing here waits for the other side."""
-    view = memoryview(data)
-    while view:
-        view = view[connection.send(view[:_PIECE], socket.MSG_DONTWAIT) :]
-
-
-def _set_sequence(connection: socket.socket, queue: int, number: int) -> None:
-    connection.setsockopt(_TCP, TCP_REPAIR_QUEUE, queue)
-    connection.setsockopt(_TCP, TCP_QUEUE_SEQ, _WORD.pack(number & _MASK))
 
 
 def _agreed_options(state: TcpState) -> bytes:
@@ -336,7 +250,7 @@ def _agreed_options(state: TcpState) -> bytes:
 def _window(state: TcpState) -> tuple[int, int, int, int, int]:
     update, send, largest, receive, advertised = state.window
     if state.state in FIN_RECEIVED:  # the FIN is not in the restored connection yet
-        advertised, receive = (advertised - 1) & _MASK, receive + 1
+        advertised, receive = (advertised - 1) & MASK, receive + 1
     return update, send, largest, receive, advertised
 
 

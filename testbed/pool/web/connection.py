@@ -9,6 +9,19 @@ from typing import Any
 
 PHASES = ("read", "send", "upload", "store", "closing", "ending")
 """A request's head is read, a response sent; a file received and stored; the end said, and waited for."""
+FRESH: dict[str, Any] = {
+    "phase": "read",
+    "path": "",
+    "etag": "",
+    "offset": 0,
+    "end": 0,
+    "name": "",
+    "left": 0,
+    "keep": True,
+    "eof": False,
+}
+"""What a connection knows that has just been accepted; but for its buffers and files."""
+BUFFERS = ("inbuf", "out")
 
 
 class Connection:
@@ -32,10 +45,23 @@ class Connection:
         self.registered = 0
 
     def state(self) -> dict[str, Any]:
-        """What another server must know to go on."""
-        plain = {key: getattr(self, key) for key in ("phase", "path", "etag", "offset", "end", "name", "left", "keep")}
-        buffers = {key: base64.b64encode(getattr(self, key)).decode() for key in ("inbuf", "out")}
-        return {**plain, **buffers, "eof": self.eof, "fds": 1 if self.upload < 0 else 2}
+        """What another server must know to go on: what is not as in a connection that has just been accepted."""
+        state = {key: value for key, fresh in FRESH.items() if (value := getattr(self, key)) != fresh}
+        for key in BUFFERS:
+            if buffer := getattr(self, key):
+                state[key] = base64.b64encode(buffer).decode()
+        state["fds"] = 1 if self.upload < 0 else 2
+        return state
+
+    def become(self, state: dict[str, Any]) -> None:
+        """Take on a state. ValueError, TypeError if it makes no sense."""
+        for key, value in state.items():
+            if key in BUFFERS:
+                setattr(self, key, bytearray(base64.b64decode(value)))
+            elif key in FRESH:
+                setattr(self, key, type(FRESH[key])(value))
+        if self.phase not in PHASES:
+            raise ValueError(f"there is no phase {self.phase!r}")
 
     def close(self) -> None:
         """Close all of it."""

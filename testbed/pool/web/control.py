@@ -8,7 +8,6 @@ another.
 from __future__ import annotations
 
 import array
-import base64
 import json
 import os
 import selectors
@@ -18,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .connection import PHASES, Connection
+from .connection import Connection
 
 if TYPE_CHECKING:
     from .server import FileServer
@@ -33,12 +32,14 @@ class Control:
     def __init__(self, server: FileServer, path: Path) -> None:
         self._server = server
         self._held: list[Connection] = []
-        path.unlink(missing_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         previous = os.umask(0o177)
-        self._listener.bind(str(path))
+        self._listener.bind(str(fresh))
         os.umask(previous)
         self._listener.listen(8)
+        fresh.replace(path)  # who sees it can connect
         self._listener.setblocking(False)
         server.poll.register(self._listener, selectors.EVENT_READ, self._accept)
 
@@ -88,7 +89,7 @@ class Control:
             if (host.removeprefix("::ffff:"), port) in but:
                 continue
             state = connection.state()
-            size += len(state["inbuf"]) + len(state["out"]) + 256
+            size += len(state.get("inbuf", "")) + len(state.get("out", "")) + 256
             if len(chosen) == request["most"] or size > MOST_BYTES:
                 break
             chosen.append(connection)
@@ -97,7 +98,12 @@ class Control:
         for connection in chosen:
             self._server.leave(connection)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        client.sendmsg([json.dumps({"conns": states}).encode()], ancillary)
+        try:
+            client.sendmsg([json.dumps({"conns": states}).encode()], ancillary)
+        except OSError:  # nobody is there to take them any more
+            for connection in chosen:
+                self._go_on(connection)
+            raise
         for connection in chosen:
             connection.close()
 
@@ -119,14 +125,7 @@ class Control:
 
     def _fit(self, connection: Connection, state: dict[str, Any]) -> None:
         """Put a connection into the state in which another server left it. ValueError if that cannot be."""
-        if state["phase"] not in PHASES:
-            raise ValueError(f"there is no phase {state['phase']!r}")
-        for key, kind in (("phase", str), ("path", str), ("etag", str), ("name", str), ("keep", bool), ("eof", bool)):
-            setattr(connection, key, kind(state[key]))
-        for key in ("offset", "end", "left"):
-            setattr(connection, key, int(state[key]))
-        for key in ("inbuf", "out"):
-            setattr(connection, key, bytearray(base64.b64decode(state[key])))
+        connection.become(state)
         if connection.phase in ("upload", "store"):
             if self._server.uploads is None or os.path.basename(connection.name) != connection.name:
                 raise ValueError("uploads are not taken here")
@@ -146,13 +145,17 @@ class Control:
         held, self._held = self._held, []
         client.sendmsg([json.dumps({"running": len(held)}).encode()])
         for connection in held:
-            self._server.connections.add(connection)
-            if connection.phase == "store":
-                self._server.busy.add(connection)
-            elif connection.phase == "ending":
-                self._server.ending.add(connection)
-            else:
-                self._server.step(connection, 0)
+            self._go_on(connection)
+
+    def _go_on(self, connection: Connection) -> None:
+        """Serve it."""
+        self._server.connections.add(connection)
+        if connection.phase == "store":
+            self._server.busy.add(connection)
+        elif connection.phase == "ending":
+            self._server.ending.add(connection)
+        else:
+            self._server.step(connection, 0)
 
     def do_drop(self, client: socket.socket, _: dict[str, Any], __: list[int]) -> None:
         """Forget everything that is held."""
