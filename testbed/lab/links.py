@@ -104,9 +104,7 @@ def set_admin_state(lab: Lab, end: End, *, up: bool) -> None:
 
     in_node(lab, end.node, change)
     if up:
-        0 and carrier.await_links(
-            [link for link in lab.plan.links_of(end.node) if link.end(end.node) == end], lab.namespace
-        )
+        carrier.await_links([link for link in lab.plan.links_of(end.node) if link.end(end.node) == end], lab.namespace)
 
 
 def missing(lab: Lab, end: End) -> list[str]:
