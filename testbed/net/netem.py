@@ -264,8 +264,3 @@ def kernel_lack() -> str:
     except OSError as error:
         return str(error)
     return ""
-
-
-def kernel_has_netem() -> bool:
-    """Whether this kernel can impair links by netem. False without the right to make network namespaces."""
-    return not kernel_lack()

@@ -64,16 +64,3 @@ def write(node: Node, values: Mapping[str, str]) -> None:
             raise ApplyError(f"sysctl {key} does not take {value!r}: {error.strerror}", where=where) from error
         if seen != value.split():
             raise ApplyError(f"sysctl {key} reads {' '.join(seen)!r} after {value!r} was set", where=where)
-
-
-def differing(node: Node) -> list[str]:
-    """The plan's settings that the calling thread's namespace has otherwise, in words."""
-    found = []
-    for key, value in node.sysctls.items():
-        try:
-            seen = Path("/proc/sys", key).read_text().split()
-        except OSError:
-            seen = []
-        if seen != value.split():
-            found.append(f"sysctl {key} is {' '.join(seen)!r} instead of {value!r}")
-    return found

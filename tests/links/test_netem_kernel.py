@@ -165,5 +165,5 @@ def test_limit_does_not_shrink_under_packets(link: ImpairedLink) -> None:
 def test_trial_leaves_nothing(link: ImpairedLink) -> None:
     """The trial of the kernel does not touch the namespace that it is asked in."""
     before = tc(link, "qdisc", "show")
-    at_a(link, lambda _netlink, _index: netem.kernel_has_netem())
+    at_a(link, lambda _netlink, _index: netem.kernel_lack())
     assert tc(link, "qdisc", "show") == before

@@ -25,8 +25,6 @@ class Recovery:
     """That was the one which died."""
     recovered: Time
     """The last byte of the first complete download that was begun afterwards."""
-    request_ended: float | None
-    """When the request that first failed had its outcome; None if none failed."""
     lost: int
     """Requests that failed until it was served again."""
     marks: tuple[Introduction, ...]
@@ -106,8 +104,7 @@ class Failover:
             for mark in self.trial.introductions
             if mark.client == client and ended <= mark.t <= until
         )
-        first = failed[0].ended - ended if failed else None
-        return Recovery(client, holder, holder == self.victim, time, first, len(failed), marks)
+        return Recovery(client, holder, holder == self.victim, time, len(failed), marks)
 
 
 @dataclass(frozen=True)
