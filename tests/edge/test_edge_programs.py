@@ -10,12 +10,12 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, ip_address
 from pathlib import Path
 
 import pytest
+from waiting import await_true
 
 from testbed.edge.bgp import bird, control
 from testbed.edge.dns import authority, resolver
@@ -137,7 +137,7 @@ def lab() -> Iterator[Lab]:
         try:
             started = up(configured(world()))
             control.await_sessions(birds(started))
-            eventually(lambda: dns(started, "cu", "ru") == "123.112.200.2", "routes and name servers")
+            await_true(lambda: dns(started, "cu", "ru") == "123.112.200.2", "routes and name servers")
             yield started
         finally:
             down_all()
@@ -146,14 +146,6 @@ def lab() -> Iterator[Lab]:
 
 def birds(lab: Lab) -> dict[str, Path]:
     return {name: lab.node_folder(name) / "bird.ctl" for name in ASN}
-
-
-def eventually(condition: Callable[[], bool], what: str = "it", limit: float = 20) -> None:
-    deadline = time.monotonic() + limit
-    while not condition():
-        if time.monotonic() > deadline:
-            raise WaitTimeout(what, limit, "it did not happen")
-        time.sleep(0.02)
 
 
 def dns(lab: Lab, source: str, server: str, host: str = HOST) -> str | None:
@@ -188,7 +180,7 @@ def test_clients_come_in_by_their_own_provider_and_by_another_when_its_link_is_d
     assert any(hop.startswith("100.64.0.") or hop == own for hop in hops(lab, "ct"))
     assert control.routes_via(birds(lab)["tel"], str(WEB))[0] == "to_brt"
     lab.exec("brt", ["ip", "link", "set", "to-tel", "down"], check=True)
-    eventually(lambda: bool(hops(lab, "ct")), "packets by another provider")
+    await_true(lambda: bool(hops(lab, "ct")), "packets by another provider")
     assert not any(hop.startswith("100.64.0.") for hop in hops(lab, "ct"))
     assert control.down({"brt": birds(lab)["brt"]}).startswith("brt to_tel: ")
     with pytest.raises(WaitTimeout, match=r"brt to_tel"):
@@ -196,7 +188,7 @@ def test_clients_come_in_by_their_own_provider_and_by_another_when_its_link_is_d
     lab.exec("brt", ["ip", "link", "set", "to-tel", "up"], check=True)
     lab.exec("tel", ["ip", "route", "replace", f"{PUBLIC}/32", "via", "100.64.0.1"], check=True)
     control.await_sessions(birds(lab))
-    eventually(lambda: any(hop.startswith("100.64.0.") for hop in hops(lab, "ct")), "the way back")
+    await_true(lambda: any(hop.startswith("100.64.0.") for hop in hops(lab, "ct")), "the way back")
 
 
 def test_bird_refuses_what_it_does_not_know(lab: Lab) -> None:
@@ -233,7 +225,7 @@ def web_server(lab: Lab) -> None:
         return
     program = "import socket,time\ns=socket.create_server(('', 80), backlog=512)\ntime.sleep(600)"
     lab.spawn("web", Service(name="web", argv=("python3", "-c", program)))
-    eventually(lambda: tcp_connect(lab, "cam", f"{WEB}:80", timeout=1).outcome == "ok", "the web server")
+    await_true(lambda: tcp_connect(lab, "cam", f"{WEB}:80", timeout=1).outcome == "ok", "the web server")
 
 
 def test_half_open_connections_do_not_reach_the_server(lab: Lab) -> None:
@@ -253,7 +245,7 @@ def test_a_source_holds_no_more_than_its_share(lab: Lab) -> None:
     program = (
         "import socket,sys,time\nheld=[]\n"
         f"for _ in range({FILTER.held + 3}):\n"
-        "    c=socket.socket(); c.settimeout(0.3)\n"
+        "    c=socket.socket(); c.settimeout(10)\n"
         f"    c.connect(('{PUBLIC}', 8001)); held.append(c)\n"
         "time.sleep(0.5)\n"
     )
@@ -280,20 +272,20 @@ def test_who_makes_bad_requests_is_refused_for_a_while(lab: Lab) -> None:
     folder = lab.node_folder("ns")
     client = str(lab.plan.address("rt"))
     lab.spawn("ns", agent.service(folder, [lab.namespace("brt")], FILTER, requests.SOCKET))
-    eventually((folder / requests.SOCKET).exists, "the ban agent")
+    await_true((folder / requests.SOCKET).exists, "the ban agent")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
         log.connect(str(folder / requests.SOCKET))
         for status in (400, 302, 400, 408):
             log.send(f"<190>Nov 30 06:42:22 edge: {client} {status}".encode())
     banned = ["nft", "list", "set", "ip", packets.TABLE, packets.BANNED]
-    eventually(lambda: client in lab.exec("brt", banned, check=True).stdout, "the ban")
-    eventually(lambda: (folder / "bans.jsonl").read_text().endswith("\n"), "the agent's own note of it")
+    await_true(lambda: client in lab.exec("brt", banned, check=True).stdout, "the ban")
+    await_true(lambda: (folder / "bans.jsonl").read_text().endswith("\n"), "the agent's own note of it")
     assert json.loads((folder / "bans.jsonl").read_text().splitlines()[0])["errors"] == []
     outcome = tcp_connect(lab, "rt", f"{PUBLIC}:8001", timeout=0.3).outcome
     if client in lab.exec("brt", banned, check=True).stdout:  # a stalled machine may have let the ban's time pass
         assert outcome == "timeout"
     assert tcp_connect(lab, "ct", f"{PUBLIC}:8001", timeout=3).outcome == "ok"
-    eventually(lambda: tcp_connect(lab, "rt", f"{PUBLIC}:8001", timeout=0.5).outcome == "ok", "the ban's end")
+    await_true(lambda: tcp_connect(lab, "rt", f"{PUBLIC}:8001", timeout=0.5).outcome == "ok", "the ban's end")
 
 
 def test_configurations_pass_the_programs_own_checks(tmp_path: Path) -> None:
