@@ -52,10 +52,13 @@ def test_a_report_is_made_again_by_name_by_path_and_by_beginning(
 
 @pytest.mark.usefixtures("rendered")
 def test_a_report_is_put_elsewhere_with_its_figures(root: Path, tmp_path: Path) -> None:
-    path = small(root)
-    assert main(["report", path.name, "-o", str(tmp_path / "mine.html")]) == 0
+    run = Run.create(root, "other", Plan(name="x"), seed=1)
+    run.event("fault", "a", fault="kill", id="kill-1", phase="start")
+    run.close("passed")
+    assert main(["report", run.path.name, "-o", str(tmp_path / "mine.html")]) == 0
     assert (tmp_path / "mine.html").exists()
-    assert (tmp_path / "figures" / "shares.png").exists()
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"timeline.png", "timeline.svg"}
+    assert not (run.path / "figures").exists()
 
 
 def test_runs_that_are_not_there(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from testbed.tor.authority import certificate, fingerprint, make_authority, publ
 NOW = 1_700_000_000.0
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["a", "b"]))
 def test_rsa_keys_are_sound(seed: int, label: str) -> None:
     """The library itself checks a key when it is loaded; it has the length that was asked for."""
