@@ -9,15 +9,15 @@ half second. Where somebody redistributes, the last part is done a second time w
 """
 
 import time
+from functools import partial
 
 import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.load import recorder, run_load
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, fitting, moment, one_number, onion_target, sockets
-from testbed.tor.fresh import FreshClients
-from testbed.tor.freshprobe import FreshProbe, fresh_recorder
+from testbed.tor.experiment import EXPECTED, fitting, moment, one_number, sockets
+from testbed.tor.freshprobe import RecordedFreshClients
 from testbed.tor.instances import end
 from testbed.tor.introductions import read_introductions
 from testbed.tor.onions import OnionServices
@@ -41,7 +41,7 @@ REDISTRIBUTED = ("distributor", "hybrid")
 """Ways in which somebody puts a dead instance's HSDirs right."""
 
 
-def test_onion_distributor(lab: Lab, measure: Measure) -> None:
+def test_onion_distributor(lab: Lab, measure: Measure, fresh_clients: RecordedFreshClients) -> None:
     """Every way with every number of instances, as often as repeats say."""
     onions: OnionServices = lab.subsystem("onions")
     service = next(iter(onions.services))
@@ -51,27 +51,44 @@ def test_onion_distributor(lab: Lab, measure: Measure) -> None:
     for repeat in range(1, measure.repeats + 1):
         for publish in measure.words("publish"):
             for number in numbers:
-                _measure(onions, measure, service, number, publish, repeat)
+                _measure(onions, measure, fresh_clients, service, number, publish, repeat)
 
 
-def _measure(onions: OnionServices, measure: Measure, service: str, number: int, publish: str, repeat: int) -> None:
+def _measure(
+    onions: OnionServices,
+    measure: Measure,
+    fresh_clients: RecordedFreshClients,
+    service: str,
+    number: int,
+    publish: str,
+    repeat: int,
+) -> None:
     name = f"n{number}-{publish}-r{repeat}"
     onions.start(service, number, publish, progress=measure.progress)
     try:
-        most = _split(onions, measure, service, number, publish, repeat)
+        most = _split(onions, measure, fresh_clients, service, number, publish, repeat)
         _load(onions, measure, service, number, publish, repeat, name)
+        loss = partial(_failover, onions, measure, fresh_clients, service, most, publish, repeat)
         if measure.seconds("failover") > 0:
-            _failover(onions, measure, service, most, publish, repeat, redistributed=publish in REDISTRIBUTED)
+            loss(redistributed=publish in REDISTRIBUTED)
             if publish in REDISTRIBUTED:
                 onions.stop(service)
                 onions.start(service, number, publish, progress=measure.progress)
                 helper_of(onions, service).stop()
-                _failover(onions, measure, service, most, publish, repeat, redistributed=False)
+                loss(redistributed=False)
     finally:
         onions.stop(service)
 
 
-def _split(onions: OnionServices, measure: Measure, service: str, number: int, publish: str, repeat: int) -> str:
+def _split(
+    onions: OnionServices,
+    measure: Measure,
+    fresh_clients: RecordedFreshClients,
+    service: str,
+    number: int,
+    publish: str,
+    repeat: int,
+) -> str:
     """Whom fresh clients reach; the instance that most of them reach."""
     step = f"split-n{number}-{publish}-r{repeat}"
     detail = {"experiment": "split", "n": number, "nodes": onions.running(service), "publish": publish}
@@ -79,10 +96,7 @@ def _split(onions: OnionServices, measure: Measure, service: str, number: int, p
         record_hsdirs(onions, service, measure, step)
         seen = read_introductions(onions, service)
         measure.event("introductions", step=step, relays=seen.relays, most=seen.most, points=seen.points)
-        with FreshClients(onions.network, onion_target(onions, service)) as clients:
-            fetched = clients.many(
-                one_number(measure, "fresh"), on_result=fresh_recorder(measure.run, step), progress=measure.progress
-            )
+        fetched = fresh_clients(one_number(measure, "fresh"), step=step, service=service)
     served = [item.instance for item in fetched if item.ok]
     assert served, f"no fresh client was served in step {step}"
     return max(onions.running(service), key=served.count)
@@ -112,6 +126,7 @@ def _load(
 def _failover(
     onions: OnionServices,
     measure: Measure,
+    fresh_clients: RecordedFreshClients,
     service: str,
     victim: str,
     publish: str,
@@ -124,9 +139,10 @@ def _failover(
     step = f"loss-n{len(names)}-{publish}-{'with' if redistributed else 'without'}-r{repeat}"
     detail = {"experiment": "loss", "n": len(names), "nodes": names, "publish": publish, "repeat": repeat, **EXPECTED}
     detail["redistributed"] = "yes" if redistributed else "no"
-    with measure.step(step, **detail), FreshClients(onions.network, onion_target(onions, service)) as clients:
+    with measure.step(step, **detail):
+        setting_out = fresh_clients.every(measure.seconds("every"), step=step, service=service)
         ended = end(onions.lab, [victim])
         moment(measure, step, "ended", victim, t=ended)
-        with FreshProbe(clients, fresh_recorder(measure.run, step), every=measure.seconds("every")):
+        with setting_out:
             time.sleep(measure.seconds("failover"))
         record_hsdirs(onions, service, measure, step)

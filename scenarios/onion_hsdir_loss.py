@@ -18,9 +18,8 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, moment, one_number, onion_target
-from testbed.tor.fresh import FreshClients
-from testbed.tor.freshprobe import fresh_recorder
+from testbed.tor.experiment import EXPECTED, moment, one_number
+from testbed.tor.freshprobe import RecordedFreshClients
 from testbed.tor.instances import bring_back, end
 from testbed.tor.keys import onion_key
 from testbed.tor.onions import OnionServices
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.testbed(
 )
 
 
-def test_onion_hsdir_loss(lab: Lab, measure: Measure) -> None:
+def test_onion_hsdir_loss(lab: Lab, measure: Measure, fresh_clients: RecordedFreshClients) -> None:
     """Every number of dead HSDirs, beside as many other relays, as often as repeats say."""
     onions: OnionServices = lab.subsystem("onions")
     service, *others = onions.services
@@ -54,12 +53,18 @@ def test_onion_hsdir_loss(lab: Lab, measure: Measure) -> None:
             onions.start(service, instances, measure.text("publish"), progress=measure.progress)
             try:
                 with light_traffic(onions, others[0] if others else ""):
-                    _trial(onions, measure, service, {"dead": number, "repeat": repeat, **clients})
+                    _trial(onions, measure, fresh_clients, service, {"dead": number, "repeat": repeat, **clients})
             finally:
                 onions.stop(service)
 
 
-def _trial(onions: OnionServices, measure: Measure, service: str, settings: Mapping[str, int]) -> None:
+def _trial(
+    onions: OnionServices,
+    measure: Measure,
+    fresh_clients: RecordedFreshClients,
+    service: str,
+    settings: Mapping[str, int],
+) -> None:
     """Nobody dead, as many others dead as the settings say, as many HSDirs dead, and those back."""
     number = settings["dead"]
     directory = onions.network.directory()
@@ -72,7 +77,7 @@ def _trial(onions: OnionServices, measure: Measure, service: str, settings: Mapp
     beside = [name for name in relays if name not in responsible | at]
     chance = random.Random(f"{measure.seed} {settings['repeat']} {number}")
     detail = {"experiment": "hsdir-loss", **settings}
-    _measured(onions, measure, service, "none", detail)
+    _measured(onions, measure, fresh_clients, service, "none", detail)
     for what, candidates in (("others", beside), ("hsdirs", hsdirs)):
         if len(candidates) < number:
             raise TestbedError(
@@ -82,26 +87,37 @@ def _trial(onions: OnionServices, measure: Measure, service: str, settings: Mapp
         dead = chance.sample(candidates, number)
         end(onions.lab, dead)
         try:
-            _measured(onions, measure, service, what, {**detail, "relays": dead, "points": len(at & set(dead))})
+            met = {"relays": dead, "points": len(at & set(dead))}
+            _measured(onions, measure, fresh_clients, service, what, {**detail, **met})
         finally:
             bring_back(onions.lab, dead)
-    _measured(onions, measure, service, "back", {**detail, "relays": dead})
+    _measured(onions, measure, fresh_clients, service, "back", {**detail, "relays": dead})
 
 
 _WHICH = {"others": "neither HSDirs nor introduction points of the service", "hsdirs": "HSDirs of the service"}
 
 
-def _measured(onions: OnionServices, measure: Measure, service: str, what: str, detail: Mapping[str, Any]) -> None:
+def _measured(
+    onions: OnionServices,
+    measure: Measure,
+    fresh_clients: RecordedFreshClients,
+    service: str,
+    what: str,
+    detail: Mapping[str, Any],
+) -> None:
     """One step: fresh clients fetch, and where all HSDirs live, what they hold."""
     step = f"{what}{detail['dead']}-r{detail['repeat']}"
     with measure.step(step, what=what, nodes=onions.running(service), **detail, **EXPECTED):
         if what in ("none", "back"):
             record_hsdirs(onions, service, measure, step)
         moment(measure, step, what)
-        target, timeout = onion_target(onions, service), measure.seconds("timeout")
-        with FreshClients(onions.network, target, timeout=timeout) as clients:
-            record = fresh_recorder(measure.run, step)
-            clients.many(detail["fresh"], parallel=detail["parallel"], on_result=record, progress=measure.progress)
+        fresh_clients(
+            detail["fresh"],
+            step=step,
+            service=service,
+            parallel=detail["parallel"],
+            timeout=measure.seconds("timeout"),
+        )
 
 
 def _public(onions: OnionServices, service: str) -> bytes:

@@ -13,9 +13,8 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import fitting, one_number, onion_target
-from testbed.tor.fresh import FreshClients
-from testbed.tor.freshprobe import fresh_recorder
+from testbed.tor.experiment import fitting, one_number
+from testbed.tor.freshprobe import RecordedFreshClients
 from testbed.tor.onions import OnionServices
 from testbed.tor.watch import record_hsdirs
 
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.testbed(
 )
 
 
-def test_onion_hybrid_60(lab: Lab, measure: Measure) -> None:
+def test_onion_hybrid_60(lab: Lab, measure: Measure, fresh_clients: RecordedFreshClients) -> None:
     """All instances are reached; by how many fresh clients is in the report."""
     onions: OnionServices = lab.subsystem("onions")
     service = next(iter(onions.services))
@@ -35,10 +34,18 @@ def test_onion_hybrid_60(lab: Lab, measure: Measure) -> None:
     for repeat in range(1, measure.repeats + 1):
         for number in fitting(measure, "instances", spec.instances):
             for publish in measure.words("publish"):
-                _trial(onions, measure, service, number, publish, repeat)
+                _trial(onions, measure, fresh_clients, service, number, publish, repeat)
 
 
-def _trial(onions: OnionServices, measure: Measure, service: str, number: int, publish: str, repeat: int) -> None:
+def _trial(
+    onions: OnionServices,
+    measure: Measure,
+    fresh_clients: RecordedFreshClients,
+    service: str,
+    number: int,
+    publish: str,
+    repeat: int,
+) -> None:
     """At least ``fresh`` clients, so that the curve can be compared, and on until all are reached or ``most`` came."""
     step = f"n{number}-{publish}-r{repeat}"
     least, most, parallel = (one_number(measure, name) for name in ("fresh", "most", "parallel"))
@@ -49,14 +56,12 @@ def _trial(onions: OnionServices, measure: Measure, service: str, number: int, p
     try:
         with measure.step(step, experiment="coverage", n=number, nodes=names, publish=publish, repeat=repeat):
             record_hsdirs(onions, service, measure, step)
-            with FreshClients(onions.network, onion_target(onions, service)) as clients:
-                while count < least or (missing and count < most):
-                    batch = least if count < least else 60
-                    record = fresh_recorder(measure.run, step)
-                    fetched = clients.many(batch, parallel=parallel, on_result=record, progress=measure.progress)
-                    count += batch
-                    missing -= {item.instance for item in fetched if item.ok}
-                    measure.progress.update("instances reached", number - len(missing), number, f"by {count} clients")
+            while count < least or (missing and count < most):
+                batch = least if count < least else 60
+                fetched = fresh_clients(batch, step=step, service=service, parallel=parallel)
+                count += batch
+                missing -= {item.instance for item in fetched if item.ok}
+                measure.progress.update("instances reached", number - len(missing), number, f"by {count} clients")
             record_hsdirs(onions, service, measure, step)
     finally:
         onions.stop(service)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from testbed.tor.fresh import FreshClients, FreshFetch
+from testbed.errors import TestbedError
+from testbed.tor.experiment import onion_target
+from testbed.tor.fresh import PARALLEL, TIMEOUT, FreshClients, FreshFetch
 
 if TYPE_CHECKING:
+    from testbed.measure.measure import Measure
     from testbed.measure.store import Run
+    from testbed.tor.onions import OnionServices
 
 
 class FreshProbe:
@@ -93,3 +97,54 @@ def fresh_recorder(run: Run, step: str) -> Callable[[FreshFetch], None]:
         )
 
     return record
+
+
+class RecordedFreshClients:
+    """The fixture ``fresh_clients``: fresh clients of a lab's onion services, each in the run as soon as it ends.
+
+    What they must get is the content that a service has by the lab's seed. ``service`` is the only one of the topology
+    where it is not given.
+    """
+
+    def __init__(self, onions: OnionServices, measure: Measure) -> None:
+        self._onions, self._measure = onions, measure
+
+    def __call__(
+        self,
+        count: int,
+        *,
+        step: str = "",
+        service: str = "",
+        parallel: int = PARALLEL,
+        timeout: float = TIMEOUT,
+        nodes: Sequence[str] | None = None,
+    ) -> list[FreshFetch]:
+        """``count`` of them fetch the service's file, ``parallel`` at a time; see ``fresh.fresh_clients``.
+
+        ``step`` is the name of the step to which they belong.
+        """
+        with self._clients(service, timeout, nodes) as clients:
+            record = fresh_recorder(self._measure.run, step)
+            return clients.many(count, parallel=parallel, on_result=record, progress=self._measure.progress)
+
+    def every(
+        self,
+        seconds: float,
+        *,
+        step: str = "",
+        service: str = "",
+        timeout: float = TIMEOUT,
+        nodes: Sequence[str] | None = None,
+    ) -> FreshProbe:
+        """A context in which one sets out every so many seconds; made before, it can be entered without delay."""
+        clients = self._clients(service, timeout, nodes)
+        return FreshProbe(clients, fresh_recorder(self._measure.run, step), every=seconds)
+
+    def _clients(self, service: str, timeout: float, nodes: Sequence[str] | None) -> FreshClients:
+        known = self._onions.services
+        if not service and len(known) > 1:
+            raise TestbedError("fresh clients of which service?", remedy=f"pass `service`, one of {', '.join(known)}")
+        service = service or next(iter(known))
+        if service not in known:
+            raise TestbedError(f"there is no service {service!r}", remedy=f"the topology has {', '.join(known)}")
+        return FreshClients(self._onions.network, onion_target(self._onions, service), nodes=nodes, timeout=timeout)

@@ -17,8 +17,7 @@ from testbed.errors import TestbedError
 from testbed.measure.fetch import Download, fetch
 from testbed.measure.load import ClientLoad, recorder
 from testbed.tor.experiment import onion_target, sockets
-from testbed.tor.fresh import FreshClients
-from testbed.tor.freshprobe import FreshProbe, fresh_recorder
+from testbed.tor.freshprobe import RecordedFreshClients
 
 if TYPE_CHECKING:
     from testbed.measure.measure import Measure
@@ -130,11 +129,12 @@ def asking(onions: OnionServices, service: str, measure: Measure, step: str) -> 
         on_result=served,
         progress=measure.progress,
     )
-    fresh = FreshClients(onions.network, target, timeout=REQUEST_TIMEOUT)
-    record = fresh_recorder(measure.run, step)
+    fresh = RecordedFreshClients(onions, measure).every(
+        measure.seconds("every"), step=step, service=service, timeout=REQUEST_TIMEOUT
+    )
     load.start()
     try:
-        with FreshProbe(fresh, record, every=measure.seconds("every")):
+        with fresh:
             yield served
     finally:
         load.stop(grace=2)

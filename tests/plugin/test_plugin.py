@@ -104,6 +104,14 @@ def test_lab_that_cannot_start(scenario: pytest.Pytester) -> None:
     assert running() == []
 
 
+def test_fresh_clients_need_an_onion_service(scenario: pytest.Pytester) -> None:
+    """In a topology without one there is one clear message."""
+    result = run(scenario, "def test_it(fresh_clients):\n    pass\n")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*fresh clients fetch from onion services*", "*section `onions`*"])
+    assert "Traceback" not in result.stdout.str()
+
+
 def test_unknown_parameter(scenario: pytest.Pytester) -> None:
     """A misspelt parameter is refused with the known ones, before anything is started."""
     result = run(scenario, "def test_it(lab, measure):\n    pass\n", "--testbed-param=second=2s")

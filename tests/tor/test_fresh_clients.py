@@ -11,18 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from publishing_world import NETWORK
+from publishing_world import NETWORK, await_true
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.lab.ownership import processes
 from testbed.lab.up import up
+from testbed.measure.measure import Measure
 from testbed.measure.reader import RunReader
 from testbed.measure.store import Run
 from testbed.plan.load import load_text
+from testbed.progress import Silent
 from testbed.tor.experiment import onion_target
 from testbed.tor.fresh import FreshClients, FreshFetch, fresh_clients
-from testbed.tor.freshprobe import FreshProbe, fresh_recorder
+from testbed.tor.freshprobe import FreshProbe, RecordedFreshClients, fresh_recorder
 from testbed.tor.keys import onion_address, onion_key
 from testbed.tor.network import TorNetwork
 from testbed.tor.onions import OnionServices
@@ -90,6 +92,31 @@ def test_they_fetch_and_say_who_served(lab: Lab, tor: TorNetwork, onions: OnionS
         assert fetched.last_byte is not None
         assert fetched.started < fetched.ready < fetched.first_byte <= fetched.last_byte <= fetched.ended
         assert fetched.bytes == 16 * 1024
+
+
+def test_a_scenario_gets_them_recorded(onions: OnionServices, tmp_path: Path) -> None:
+    """The fixture gives the only service's content by the lab's seed; each is in the store as soon as it ended."""
+    run = Run.create(tmp_path, "by_hand", onions.lab.plan, seed=1)
+
+    class Watched(Silent):
+        def update(self, stage: str, done: int, total: int, note: str = "") -> None:
+            stored.append((done, len(RunReader(run.path).events("fresh"))))
+
+    stored: list[tuple[int, int]] = []
+    measure = Measure(run, repeats=1, seed=1, parameters={}, progress=Watched())
+    clients = RecordedFreshClients(onions, measure)
+    found = clients(6, step="one", nodes=["client2"])
+    assert [fetched.outcome for fetched in found] == ["ok"] * 6
+    assert stored == [(done, done) for done in range(1, 7)]
+    with clients.every(0.3, step="two"):
+        await_true(lambda: len(RunReader(run.path).events("fresh")) > 6, "one that sets out by itself")
+    events = RunReader(run.path).events("fresh")
+    assert [event.detail["step"] for event in events] == ["one"] * 6 + ["two"] * (len(events) - 6)
+    assert [event.detail["instance"] for event in events[:6]] == [fetched.instance for fetched in found]
+    assert {event.node for event in events[:6]} == {"client2"}
+    with pytest.raises(TestbedError, match="there is no service 'nosuch'"):
+        clients(1, service="nosuch")
+    run.close("passed")
 
 
 def test_a_service_that_is_not_there(lab: Lab, tor: TorNetwork) -> None:
