@@ -24,7 +24,7 @@ from testbed.tor.instances import GONE, end
 from testbed.tor.leave import take_leave
 from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
-from testbed.tor.reissue import reissue
+from testbed.tor.reissue import held_of, reissue
 
 LOOK = 0.05
 """Seconds between two looks at whether the instance in service lives."""
@@ -54,6 +54,8 @@ class Turn:
     published: float
     failed: tuple[str, ...]
     """Others that had won before and could not be started."""
+    given: tuple[str, ...]
+    """HSDirs that had refused its descriptor, and were given it with a higher counter."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Move:
     revisions: dict[str, int]
     """The revision counter at each HSDir then."""
     repaired: tuple[str, ...]
-    """HSDirs that were given the new one's descriptor again."""
+    """HSDirs that had another one's by then, and were given the new one's again."""
 
 
 class OnionPool:
@@ -108,6 +110,7 @@ class OnionPool:
     def begin(self) -> None:
         """Start and publish the first one; the pool's time begins when it serves."""
         self.onions.start(self.service, 1, "naive", progress=self._progress)
+        self._repair(self.holder)
         self._began = time.monotonic()
 
     def now(self) -> int:
@@ -166,10 +169,11 @@ class OnionPool:
                 if not left_out:
                     raise
                 failed.append(to)
-        published = time.monotonic()
         self._publishes(leaving, False)
+        given = self._repair(to)
+        published = time.monotonic()
         self._last, self._epoch = self.now(), self._epoch + 1
-        return Turn(call, leaving, to, published - begun, published, tuple(failed))
+        return Turn(call, leaving, to, published - begun, published, tuple(failed), tuple(given))
 
     def retire(self, turn: Turn, *, overlap: float, leave: float, number: int) -> Move | None:
         """End the old one, ``overlap`` seconds after the HSDirs have acknowledged the new one's descriptor.
@@ -231,7 +235,11 @@ class OnionPool:
             node.close()
 
     def _repair(self, instance: str) -> list[str]:
-        """See to it that all HSDirs have its descriptor; those that had to be given it."""
+        """See to it that all HSDirs have its descriptor; those that had to be given it.
+
+        They also refuse one that is newer: a testing network's second consensus sets the clock of counters back, by
+        what the first interval between votes was shorter than the others.
+        """
         given: list[str] = []
         for _ in range(REPAIRS):
             with contextlib.suppress(TestbedError):  # an HSDir that does not answer on a busy machine ends no pool
@@ -243,9 +251,9 @@ class OnionPool:
     def _holding(self, instance: str) -> tuple[int | None, dict[str, int], int]:
         """How many HSDirs hold its descriptor, all their revision counters, and how many there are."""
         with contextlib.suppress(TestbedError):  # a reading that fails on a busy machine is no reason to end the pool
-            entries = self.onions.hsdir_map(self.service)
+            entries = held_of(self.onions, self.service, instance)
             revisions = {entry.nickname: entry.revision for entry in entries if entry.revision is not None}
-            return sum(entry.instance == instance for entry in entries), revisions, len(entries)
+            return sum(bool(entry.instance) for entry in entries), revisions, len(entries)
         return None, {}, 0
 
 

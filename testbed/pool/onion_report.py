@@ -100,7 +100,7 @@ def sections(run: RunReader) -> list[Section]:
     caption = f"By signal, overlap, leave and other traffic ({repeats}); times are the median (least to most)"
     of_turns = (
         *("step", "due, s", "cause", "from", "to", "hand-over, s"),
-        *("HSDirs with the new one", "given it again", "revision"),
+        *("HSDirs with the new one", "made to take it", "revision"),
     )
     about = "Each migration; when it was due is the schedule's time. HSDirs are read just before the old one leaves."
     blocks: list[Block] = [
@@ -129,7 +129,7 @@ def after_moves(trial: Trial, moves: Sequence[Event], killed: Sequence[Event]) -
     begins = [_begin(move, deaths) for move in mine]
     names = sorted({download.client for download in trial.downloads})
     found = []
-    for move, start, until in zip(mine, begins, [*begins[1:], float("inf")], strict=True):
+    for move, start, until in zip(mine, begins, [*begins[1:], float("inf")], strict=False):  # in a cut step none
         for name in names:
             got = [item for item in trial.downloads if item.client == name and item.ok]
             later = [item.ended for item in got if item.started >= start and item.ended < until]
@@ -190,5 +190,5 @@ def _turn(move: Event) -> tuple[str, ...]:
     revisions = sorted(set(detail["revisions"].values()))
     revision = NONE if not revisions else " to ".join(map(str, dict.fromkeys((revisions[0], revisions[-1]))))
     due, handover = f"{detail['due']:.0f}", f"{detail['handover']:.1f}"
-    again = ", ".join(detail["repaired"]) or NONE
+    again = ", ".join(dict.fromkeys([*detail.get("given", ()), *detail["repaired"]])) or NONE
     return (detail["step"], due, detail["cause"], detail["leaving"], move.node, handover, held, again, revision)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import TestbedError, WaitTimeout
+from testbed.errors import ApplyError, TestbedError, WaitTimeout
 from testbed.faults.tools import programs
 from testbed.net import namespace
 from testbed.pool.build import with_bits
@@ -57,9 +57,9 @@ class Pool:
     def start(self, progress: Progress | None = None) -> None:
         """Start all programs; back when a server is in service and the pool's time has begun.
 
-        WaitTimeout if that takes too long, with what was seen.
+        ApplyError if no server can be made; WaitTimeout if that takes too long, with what was seen.
         """
-        progress = progress or Silent()
+        progress, begun = progress or Silent(), time.monotonic()
         (self.world.folder / "start.json").unlink(missing_ok=True)
         folder = Path(self.lab.record.topology).parent
         lay_out(world.save(self.lab, self.name, with_bits(self.spec, folder)))
@@ -67,9 +67,11 @@ class Pool:
         self.start_dispatcher()
         for server in self.servers:
             self.start_agent(server)
-        marks = [self._programs.prepared(server) for server in self.servers]
-        self._await(lambda: all(mark.exists() for mark in marks), "the servers to be made", START_LIMIT)
-        progress.update(f"pool {self.name}", len(marks), len(marks))
+        self._await(self._made, "the servers to be made", START_LIMIT)
+        progress.update(f"pool {self.name}", len(self.servers), len(self.servers))
+        wrong = {event["node"]: event["found"] for event in self.events("alarm") if event["t"] >= begun}
+        if set(self.servers) <= wrong.keys():
+            raise ApplyError(f"no server can be made: {wrong[self.servers[0]][0]}", where=f"pool {self.name}")
         self.world.begin(time.monotonic_ns() + 10**8)
         self.world.event("begins", speed=self.spec.speed, start=self.world.started)
         if self.spec.scheduler == "central":
@@ -217,6 +219,12 @@ class Pool:
         path = spoil_files(self.world, server) if what == "files" else spoil_image(self.world, server)
         self.world.event("tampered", server, part=what, path=path)
         return path
+
+    def _made(self) -> bool:
+        """Whether each server has been made for the first time, well or not. ApplyError if an agent has ended."""
+        if ended := self._programs.ended():
+            raise ApplyError("; ".join(ended), where=f"pool {self.name}")
+        return all(self._programs.prepared(server).exists() for server in self.servers)
 
     def _check_central(self) -> None:
         if self.spec.scheduler != "central":

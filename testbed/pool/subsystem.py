@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import Problem
@@ -46,12 +47,17 @@ class PoolSubsystem:
 
         from testbed.pool.server.serving import needs
 
+        named = []
         for name, pool in PoolsSpec.model_validate(plan.sections["pool"]).root.items():
-            servers = layout.Layout.of(name, pool).servers
-            if any(plan.node(server).runtime == "process" for server in servers):
+            servers = [plan.node(server) for server in layout.Layout.of(name, pool).servers]
+            if any(server.runtime == "process" for server in servers):
                 for program, package in needs(pool):
                     if which(program, path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") is None:
                         yield f"pool {name} needs the program {program}", f"apt-get install {package}"
+            elif pool.service == "dns" and any(server.image is None for server in servers):
+                named.append(name)
+        if named:
+            yield from _old_image(named)
 
     def start(self, lab: Lab, progress: Progress) -> Any:
         """Start store, dispatcher and agents of every pool; back when each has a server in service."""
@@ -66,6 +72,16 @@ class PoolSubsystem:
         from testbed.pool.pools import Pools
 
         return Pools(lab)
+
+
+def _old_image(pools: list[str]) -> Iterator[tuple[str, str]]:
+    """The image had no knot once; whether there is an image at all, or an engine, is seen to elsewhere."""
+    from testbed.runtime import engine, images
+
+    with contextlib.suppress(engine.EngineError):
+        if images.state() == "outdated":
+            what = f"{images.DEFAULT_IMAGE} was made from another version of images/node"
+            yield f"{what}, and may lack the name server of pool {', '.join(pools)}", "run `testbed images build`"
 
 
 pool = PoolSubsystem()

@@ -16,20 +16,32 @@ from testbed.tor.distribute.agent import Agents
 from testbed.tor.distribute.document import make_descriptor
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Member
-from testbed.tor.hsdirmap import default_readers
+from testbed.tor.hsdirmap import HSDirEntry, default_readers, read_hsdirs
 from testbed.tor.keys import onion_key
 
 if TYPE_CHECKING:
     from testbed.tor.onions import OnionServices
 
 
+def held_of(onions: OnionServices, service: str, instance: str) -> list[HSDirEntry]:
+    """What each responsible HSDir holds: ``instance`` where it is that instance's descriptor, as it runs now.
+
+    Empty of all others, also of what the same instance published before it was started anew. TestbedError if it does
+    not run, or an HSDir does not answer.
+    """
+    ring = onions.network.directory().ring(onion_key(onions.lab.plan.seed, service).public).fetched
+    content = onions.content(instance)
+    owners = dict.fromkeys((content.signing_key, *content.keys), instance)
+    return read_hsdirs(onions.network, onions.address(service), ring.hsdirs, owners)
+
+
 def reissue(onions: OnionServices, service: str, instance: str) -> list[str]:
     """Give the descriptor of a running instance to every responsible HSDir that holds another one, or none; which.
 
-    Empty where all hold it already. TestbedError if an HSDir does not say what it holds, or does not take it.
+    Empty where all hold it already. TestbedError as from ``held_of``, or if an HSDir does not take it.
     """
-    held = onions.hsdir_map(service)
-    lacking = [entry for entry in held if instance not in entry.instances]
+    held = held_of(onions, service, instance)
+    lacking = [entry for entry in held if not entry.instance]
     if not lacking:
         return []
     network, key = onions.network, onion_key(onions.lab.plan.seed, service)

@@ -116,7 +116,7 @@ class RealBody:
                 return False  # nothing may be made in a lab that is being taken down
             try:
                 wrong = self._maker.renew()
-            except TestbedError as error:
+            except (TestbedError, OSError) as error:  # OSError: what was looked at has just gone
                 wrong = [str(error)]
                 self._pool.event("failed", self._server, reason=str(error), tried=tried + 1)
                 time.sleep(AGAIN)

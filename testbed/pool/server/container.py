@@ -70,7 +70,10 @@ class ContainerMaker(Maker):
             return wrong  # whoever waits for its answer says it better
         if found["Image"] != self._image_id:
             wrong.append(f"its image is {found['Image']}, not {self._image_id}")
-        mounted = manifest.mounts(int(found["State"]["Pid"]))
+        try:
+            mounted = manifest.mounts(int(found["State"]["Pid"]))
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            return wrong
         for path in _written(found):
             if not any(point == path or point.startswith(f"{path}/") for point in mounted):
                 wrong.append(f"/{path} is not of its image")
