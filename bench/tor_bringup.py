@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from bench.figure import Figure, seconds_of
 from bench.usage import processor_seconds, proportional_mib, resident_mib
 
@@ -34,11 +36,19 @@ class Case:
     topology: str
     """A file of ``topologies``, or YAML."""
     instances: int = 0
-    """Of the first onion service. For the first request that is served one is enough."""
+    """Of the first onion service, where the topology is a file. For the first request that is served one is enough."""
     target: float | None = None
     """Seconds that it may take."""
     warm: bool = False
     """Whether with what an earlier start has left."""
+
+    def text(self) -> str:
+        """The topology in YAML, with no more than ``instances`` of the first onion service."""
+        if "\n" in self.topology:
+            return self.topology
+        topology = yaml.safe_load((TOPOLOGIES / self.topology).read_text())
+        next(iter(topology["onions"].values()))["instances"] = self.instances
+        return yaml.safe_dump(topology, sort_keys=False)
 
 
 CASES = {
@@ -54,8 +64,8 @@ COMPARED = {
     "testbed-basic": Case(f"name: testbed-basic\nseed: 1\n{_BASIC}"),
     "testbed-basic-warm": Case(f"name: testbed-basic\nseed: 1\n{_BASIC}", warm=True),
     "chutney-hs-v3": Case("name: chutney-hs-v3\ntor: {engine: chutney, network: hs-v3}\n"),
-    "testbed-hs-v3": Case(f"name: testbed-hs-v3\nseed: 1\n{_HS}", 1),
-    "testbed-hs-v3-warm": Case(f"name: testbed-hs-v3\nseed: 1\n{_HS}", 1, warm=True),
+    "testbed-hs-v3": Case(f"name: testbed-hs-v3\nseed: 1\n{_HS}"),
+    "testbed-hs-v3-warm": Case(f"name: testbed-hs-v3\nseed: 1\n{_HS}", warm=True),
 }
 """Chutney's networks and the testbed's of the same nodes. ``basic`` has no onion service: timed until it is up."""
 
@@ -97,29 +107,27 @@ def checked(name: str, case: Case, rows: list[dict[str, Any]]) -> list[dict[str,
 def run(name: str, case: Case) -> dict[str, Any]:
     """One start, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        file = TOPOLOGIES / case.topology
-        if "\n" in case.topology:
-            file = Path(folder) / "topology.yaml"
-            file.write_text(case.topology)
-        arguments = [str(file), str(case.instances), str(time.time()), "warm" if case.warm else "cold"]
+        file = Path(folder) / "topology.yaml"
+        file.write_text(case.text())
+        arguments = [str(file), str(time.time()), "warm" if case.warm else "cold"]
         _, output = seconds_of(["-m", "bench.tor_bringup", *arguments], timeout=900)
     row: dict[str, Any] = json.loads(output.splitlines()[-1])
     print(f"{name}: {json.dumps(row)}", file=sys.stderr, flush=True)
     return row
 
 
-def first_fetch(file: Path, instances: int, started: float, warm: bool) -> dict[str, Any]:
+def first_fetch(file: Path, started: float, warm: bool) -> dict[str, Any]:
     """Seconds since the wall clock ``started`` when all is ready and when a client has the file; what it has cost."""
     from testbed.lab.up import up
     from testbed.measure.load import run_load
     from testbed.plan.load import load_topology
 
     _, plan = load_topology(file)
-    lab = up(plan, f"bench-{plan.name}", hold=["onions"], warm=warm)
+    lab = up(plan, f"bench-{plan.name}", warm=warm)
     try:
         tor = lab.subsystem("tor")
         ready = seconds = time.time() - started
-        target = _served(lab, instances)
+        target = _served(lab)
         if target is not None:
             client = tor.clients[0]
             sockets = {client: tor.socks_path(client)}
@@ -142,15 +150,13 @@ def first_fetch(file: Path, instances: int, started: float, warm: bool) -> dict[
         lab.down()
 
 
-def _served(lab: Lab, instances: int) -> Target | None:
-    """What can be fetched: from the first onion service of the topology, now started, or from one of the network's."""
-    if instances:
+def _served(lab: Lab) -> Target | None:
+    """What can be fetched: from the first onion service of the topology, or from one of the network's."""
+    if "onions" in lab.plan.sections:
         from testbed.tor.experiment import onion_target
 
         onions = lab.subsystem("onions")
-        service = next(iter(onions.services))
-        onions.start(service, instances)
-        return onion_target(onions, service)
+        return onion_target(onions, next(iter(onions.services)))
     return next(iter(lab.subsystem("tor").targets().values()), None)
 
 
@@ -161,4 +167,4 @@ def _ended() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(first_fetch(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4] == "warm")))
+    print(json.dumps(first_fetch(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "warm")))

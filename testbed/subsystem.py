@@ -5,7 +5,7 @@ The core knows only this protocol and finds implementations by the entry point g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -40,6 +40,8 @@ class Subsystem(Protocol):
 
     It may also have ``check_plan(spec, plan) -> Iterable[Problem]``: pure checks against the whole plan; and
     ``lacks(plan) -> Iterable[tuple[str, str]]``: what this machine lacks for the plan beside programs, with the remedy.
+    One that has ``await_ready(handle) -> None`` may return from ``start`` before all is ready, and may itself be
+    started while those that it comes ``after`` are getting ready; they are before its own ``await_ready``.
 
     Importing a subsystem must be cheap and free of side effects: ``validate`` and ``plan`` import all of them,
     without root. What touches the machine is imported inside ``start`` and ``attach``.
@@ -63,6 +65,28 @@ class Subsystem(Protocol):
 
     def attach(self, lab: Lab) -> Any:
         """The handle for a lab that another process started."""
+
+
+def start_all(lab: Lab, progress: Progress, hold: Collection[str] = ()) -> None:
+    """Start the subsystems of a lab's plan but those in ``hold``, and return when all are ready."""
+    pending: list[tuple[Any, Any]] = []
+
+    def settle() -> None:
+        while pending:
+            subsystem, handle = pending.pop(0)
+            subsystem.await_ready(handle)
+
+    for name, subsystem in subsystems().items():
+        if name not in lab.plan.sections or name in hold:
+            continue
+        waits = hasattr(subsystem, "await_ready")
+        if not waits:
+            settle()
+        handle = subsystem.start(lab, progress)
+        lab.keep_subsystem(name, handle)
+        if waits:
+            pending.append((subsystem, handle))
+    settle()
 
 
 def programs_of(subsystem: Subsystem) -> tuple[ProgramNeed, ...]:

@@ -18,7 +18,7 @@ from testbed.plan.types import Plan, RuntimeName
 from testbed.progress import Progress, Silent
 from testbed.runtime import runtimes
 from testbed.runtime.base import UNPRIVILEGED_ID, Place, start_time
-from testbed.subsystem import subsystems
+from testbed.subsystem import start_all
 
 
 def up(
@@ -120,9 +120,7 @@ def _start(folder: Folder, record: Record, plan: Plan, progress: Progress, hold:
     pids = _create_containers(places, progress)
     _build_network(lab, plan, pids, progress)
     lab.start_services()
-    for name, subsystem in subsystems().items():
-        if name in plan.sections and name not in hold:
-            lab.keep_subsystem(name, subsystem.start(lab, progress))
+    start_all(lab, progress, hold)
     lab.record = Record(**{**lab.facts(), "status": "up"})
     lab.save()
     lab.event("ready")

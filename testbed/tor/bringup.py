@@ -8,6 +8,10 @@
 4. The network is up when all relays have enough directory information and all clients a circuit.
 
 A warm start (``warm``) has keys and consensus from an earlier bring-up: everything starts at once, and is then checked.
+
+``begin`` returns when relays have been started, ``finish`` when the network is up. In between others can start who need
+no more than the network's documents. Their connections wait for relays that make their keys: tor listens before that.
+A cold start is over with ``begin``.
 """
 
 from __future__ import annotations
@@ -15,7 +19,8 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from testbed.errors import TestbedError
@@ -97,74 +102,104 @@ class BringUp:
         self._timing = timing or Timing()
         self._vote_at = vote_at
         self._watched: list[str] = []
+        self._begun = 0.0
+        self.directory: Directory
+        """What clients go by, once ``begin`` has returned."""
         self.warm = warm
         """Whether it is a warm start; false from the moment at which it had to become a cold one."""
 
-    def run(self) -> Directory:
-        """Bring the network up; the directory that its clients use.
+    def begin(self) -> None:
+        """A warm start: start all relays. A cold one: bring the network up. The directory is known then.
 
         TestbedError says what did not work; what has been started is then left for the lab to end.
         """
-        try:
-            directory = self._warm_start() if self.warm else None
-            if directory is None:
-                directory = self._cold_start()
-                self._keep(directory)
-            return directory
-        except ShortConsensus as error:
-            raise TestbedError(f"{error}, {ATTEMPTS} times in a row", where="tor") from error
-        except ControlError as error:
-            raise blame(error, self.nodes) from error
-        finally:
-            for node in self.nodes:
-                node.close()
+        with self._told():
+            if self.warm:
+                self._begin_warm()
+            if not self.warm:
+                self._cold_start()
 
-    def _cold_start(self) -> Directory:
+    def finish(self) -> None:
+        """Return when the network is up. A warm start that does not work becomes a cold one, with another directory."""
+        with self._told():
+            if self.warm:
+                self._finish_warm()
+        self._close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors in the block say whose fault it was; connections are closed then."""
+        try:
+            yield
+        except BaseException as error:
+            self._close()
+            if isinstance(error, ShortConsensus):
+                raise TestbedError(f"{error}, {ATTEMPTS} times in a row", where="tor") from error
+            if isinstance(error, ControlError):
+                raise blame(error, self.nodes) from error
+            raise
+
+    def _close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def _cold_start(self) -> None:
         for attempt in range(1, ATTEMPTS):
             try:
-                return self._attempt()
+                self._attempt()
+                break
             except ShortConsensus as error:
                 self._begin_again(attempt, error)
-        return self._attempt()
-
-    def _keep(self, directory: Directory) -> None:
-        """Keep the network for warm starts; that it cannot be kept is no reason not to have it."""
-        try:
-            warm.keep(self._lab.plan, [*self.authorities, *self.relays], self._voting, directory)
+        else:
+            self._attempt()
+        try:  # that it cannot be kept for warm starts is no reason not to have it
+            warm.keep(self._lab.plan, [*self.authorities, *self.relays], self._voting, self.directory)
         except OSError as error:
             self._lab.event("not_kept", reason=str(error))
 
-    def _warm_start(self) -> Directory | None:
-        """Start with what is kept, and see that it works. None, with an event, when the start has to be a cold one."""
-        begun = time.monotonic()
+    def _begin_warm(self) -> None:
+        """Start authorities and relays with what is kept; where that cannot be used, ``warm`` is false afterwards.
+
+        All files are written first: once relays make their keys, there is little of a processor for anything else.
+        """
+        self._begun = time.monotonic()
         try:
             kept = warm.recall(self._lab.plan, time.time(), self._spec.lifetime / 1e6)
-            self._start_kept(kept)
+            self.directory, self._voting = kept.directory, kept.voting
+            self._configure([kept.authority_line(node) for node in self.authorities])
+            documents = kept.directory.files()
+            self._write([*self.authorities, *self.relays], lambda node: kept.files(node.name))
+            self._write(self.clients, lambda node: documents)
+            start(self._lab, [*self.authorities, *self.relays])
         except (warm.Unusable, TestbedError) as error:
-            self.warm = False
-            self._lab.event("cold_start", reason=str(error))
-            self._progress.update("warm start", 1, 1, "not possible: starting cold")
-            if not isinstance(error, warm.Unusable):
-                warm.forget(self._lab.plan)
-                stop([node for node in self.nodes if node.process], number=signal.SIGKILL)
-            return None
-        age = time.time() - kept.directory.consensus.valid_after
-        self._lab.event("warm_start", age=round(age), digest=warm.digest(self._lab.plan))
-        self._mark("ready", begun)
-        return kept.directory
+            self._give_up_warm(error)
 
-    def _start_kept(self, kept: warm.Kept) -> None:
-        """Start all nodes with their kept files; TestbedError if they are not all ready soon, or disagree."""
-        self._write(time.time(), kept)
-        for node in self.clients:
-            prepare(node, self._options[node.name], kept.directory.files())
-        start(self._lab, [*self.authorities, *self.relays, *self.clients])
-        self._await_authorities("answering", TorNode.connected)
-        self._await_ready(self._timing.warm * (1 + len(self.nodes) / 100))
-        for node in self.authorities:
-            directory = read_directory(node.require(), kept.directory.certificates)
-            if directory.consensus_text != kept.directory.consensus_text:
-                raise TestbedError("it has another consensus than the one that was kept", where=node.name)
+    def _finish_warm(self) -> None:
+        """Start the clients and see that a warm start works; if it does not, start everything cold."""
+        kept = self.directory
+        try:
+            start(self._lab, self.clients)
+            self._await_authorities("answering", TorNode.connected)
+            self._await_ready(self._timing.warm * (1 + len(self.nodes) / 100))
+            for node in self.authorities:
+                if read_directory(node.require(), kept.certificates).consensus_text != kept.consensus_text:
+                    raise TestbedError("it has another consensus than the one that was kept", where=node.name)
+        except TestbedError as error:
+            self._give_up_warm(error)
+            self._cold_start()
+            return
+        age = time.time() - kept.consensus.valid_after
+        self._lab.event("warm_start", age=round(age), digest=warm.digest(self._lab.plan))
+        self._mark("ready")
+
+    def _give_up_warm(self, error: warm.Unusable | TestbedError) -> None:
+        """What is left of a warm start is removed, and the event tells why."""
+        self.warm = False
+        self._lab.event("cold_start", reason=str(error))
+        self._progress.update("warm start", 1, 1, "not possible: starting cold")
+        if not isinstance(error, warm.Unusable):
+            warm.forget(self._lab.plan)
+            stop([node for node in self.nodes if node.process], number=signal.SIGKILL)
 
     def _begin_again(self, attempt: int, error: ShortConsensus) -> None:
         self._lab.event("vote_short", missing=list(error.missing), attempt=attempt)
@@ -172,56 +207,59 @@ class BringUp:
         stop(self.nodes, number=signal.SIGKILL)
         self._vote_at = None
 
-    def _attempt(self) -> Directory:
-        begun = time.monotonic()
-        certificates = self._write(time.time())
+    def _attempt(self) -> None:
+        self._begun = time.monotonic()
+        now, seed = time.time(), self._lab.plan.seed
+        made = {node.name: make_authority(seed, node.name, now) for node in self.authorities}
+        certificates = b"".join(authority.certificate for authority in made.values())
+        interval = choose_interval(now, self._spec.lifetime / 1e6)
+        self._voting = torrc.far_vote(interval, now, self._spec.hsdir_spread)
+        self._configure(
+            [
+                torrc.dir_authority(node.name, node.address, made[node.name].identity, made[node.name].v3_identity)
+                for node in self.authorities
+            ]
+        )
+
+        def files(node: TorNode) -> Mapping[str, bytes]:
+            keys = {**relay_files(relay_key(seed, node.name)), "cached-certs": certificates}
+            return {**keys, **made[node.name].files} if node.name in made else keys
+
+        self._write([*self.authorities, *self.relays], files)
         start(self._lab, self.authorities)
         self._await_authorities("listening", lambda node: node.paths.control.exists())
         start(self._lab, self.relays)  # they need a second before they upload; authorities make their keys meanwhile
         self._await_authorities("answering", TorNode.connected)
         self._await_descriptors()
-        self._mark("descriptors", begun)
-        directory = self._await_consensus(certificates)
-        self._mark("consensus", begun)
+        self._mark("descriptors")
+        self.directory = self._await_consensus(certificates)
+        self._mark("consensus")
         for node in self.relays:
             reload(node)
-        self._start_clients(directory)
+        documents = self.directory.files()
+        self._write(self.clients, lambda node: documents)
+        start(self._lab, self.clients)
         self._await_ready()
-        self._mark("ready", begun)
-        return directory
+        self._mark("ready")
 
     def _by_role(self, *roles: str) -> list[TorNode]:
         return [node for node in self.nodes if node.role in roles]
 
-    def _mark(self, stage: str, begun: float) -> None:
-        self._lab.event("stage", subsystem="tor", stage=stage, seconds=round(time.monotonic() - begun, 3))
+    def _mark(self, stage: str) -> None:
+        seconds = round(time.monotonic() - self._begun, 3)
+        self._lab.event("stage", subsystem="tor", stage=stage, seconds=seconds)
 
-    def _write(self, now: float, kept: warm.Kept | None = None) -> bytes:
-        """Write keys and torrcs of authorities and relays; returns the authorities' certificates."""
-        seed = self._lab.plan.seed
-        made = {node.name: make_authority(seed, node.name, now) for node in self.authorities}
-        lines = [
-            torrc.dir_authority(node.name, node.address, made[node.name].identity, made[node.name].v3_identity)
-            for node in self.authorities
-        ]
-        if kept is None:
-            interval = choose_interval(now, self._spec.lifetime / 1e6)
-            self._voting = torrc.far_vote(interval, now, self._spec.hsdir_spread)
-        else:
-            self._voting = kept.voting
+    def _configure(self, authorities: Sequence[str]) -> None:
+        """Choose the options of every node; ``authorities`` are values of DirAuthority."""
         for node in self.nodes:
-            options = torrc.common(node.paths, lines)
+            options = torrc.common(node.paths, authorities)
             options += torrc.of_network(node.role, node.name, node.address, node.paths, self._voting)
             self._options[node.name] = torrc.with_extra(options, self._spec.torrc_options)
-        certificates = b"".join(made[node.name].certificate for node in self.authorities)
-        for node in (*self.authorities, *self.relays):
-            files = {**relay_files(relay_key(seed, node.name)), "cached-certs": certificates}
-            if node.name in made:
-                files |= made[node.name].files
-            if kept is not None:
-                files = kept.files(node.name)
-            prepare(node, self._options[node.name], files)
-        return certificates
+
+    def _write(self, nodes: Sequence[TorNode], files: Callable[[TorNode], Mapping[str, bytes]]) -> None:
+        """Write what each of ``nodes`` begins with."""
+        for node in nodes:
+            prepare(node, self._options[node.name], files(node))
 
     def _await_authorities(self, state: str, reached: Callable[[TorNode], bool]) -> None:
         begun = time.monotonic()
@@ -296,15 +334,12 @@ class BringUp:
         self._progress.update("consensus", total, total, f"{len(running)} relays")
         return directory
 
-    def _start_clients(self, directory: Directory) -> None:
-        for node in self.clients:
-            prepare(node, self._options[node.name], directory.files())
-        start(self._lab, self.clients)
-
     def _await_ready(self, limit: float | None = None) -> None:
+        """``limit``: of a warm start, whose relays have all documents and need not be made to look for them."""
+        again = [*RELOAD_AGAIN, *NETWORK_AGAIN] if limit is None else []
         for stage, nodes, condition, patience, nudges in (
-            ("relays ready", [*self.authorities, *self.relays], ENOUGH_DIRECTORY, self._timing.relays, RELOAD_AGAIN),
-            ("clients ready", self.clients, BOOTSTRAPPED, self._timing.clients, ()),
+            ("relays ready", [*self.authorities, *self.relays], ENOUGH_DIRECTORY, self._timing.relays, again),
+            ("clients ready", self.clients, BOOTSTRAPPED, self._timing.clients, NETWORK_AGAIN),
         ):
             await_condition(
                 stage,
@@ -313,7 +348,7 @@ class BringUp:
                 limit=limit or patience,
                 progress=self._progress,
                 alive=self.nodes,
-                nudges=[*nudges, *NETWORK_AGAIN],
+                nudges=nudges,
                 watched=self._watched,
             )
 

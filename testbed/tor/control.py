@@ -217,10 +217,10 @@ class Control:
 
 
 def try_connect(node: str, path: Path, **options: Any) -> Control | None:
-    """A connection, or None while nobody listens there yet."""
+    """A connection, or None while nobody listens there yet, or listens and does not answer in time."""
     try:
         return Control(node, path, **options)
-    except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError):
+    except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, TimeoutError):
         return None
 
 

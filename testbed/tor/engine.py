@@ -33,7 +33,7 @@ class Engine(Protocol):
         """What this machine lacks beside programs, with the remedy."""
 
     def start(self, lab: Lab, progress: Progress) -> Network:
-        """Bring the network up; TestbedError says what did not work."""
+        """Start the network, which is up after its ``await_ready``; TestbedError says what did not work."""
 
     def attach(self, lab: Lab) -> Network:
         """The network of a lab that is up already."""

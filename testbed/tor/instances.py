@@ -15,7 +15,7 @@ from testbed.tor.keys import onion_key
 from testbed.tor.node import TorNode, make_node, start
 from testbed.tor.onions import OnionServices
 from testbed.tor.publication import Publication, descriptor_name
-from testbed.tor.publish import Publisher
+from testbed.tor.publish import Publisher, Turn
 from testbed.tor.readiness import ENOUGH_DIRECTORY, await_condition
 
 GONE = 10.0
@@ -94,7 +94,7 @@ def _published(onions: OnionServices, service: str, node: TorNode, progress: Pro
     label = onions.address(service).removesuffix(".onion")
     publication = Publication(node.name, label, descriptor_name(wanted))
     try:
-        Publisher(onions.lab, service, [node], [publication], wanted.hsdirs, progress).naive(0)
+        Publisher(onions.lab, service, [Turn(node)], [publication], wanted.hsdirs, progress).run()
     finally:
         node.close()
     return publication

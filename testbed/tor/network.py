@@ -33,6 +33,9 @@ class Network:
         self.spec = TorSpec.model_validate(lab.plan.sections["tor"])
         self.nodes: dict[str, TorNode] = {node.name: node for node in nodes}
 
+    def await_ready(self) -> None:
+        """Wait until the network is up, where the handle is of one that has only been started."""
+
     def targets(self) -> dict[str, Target]:
         """Files that onion services which belong to the network serve, by the node; see also section ``onions``."""
         return {}
@@ -125,16 +128,36 @@ class TorNetwork(Network):
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(lab, (make_node(lab, node.name) for node in lab.plan.nodes if node.subsystem == "tor"))
+        self._bringing: BringUp | None = None
 
     @classmethod
     def start(
         cls, lab: Lab, progress: Progress | None = None, *, timing: Timing | None = None, vote_at: int | None = None
     ) -> TorNetwork:
         """Bring the network of a lab up, see ``bringup``; TestbedError says what did not work."""
+        network = cls.begin(lab, progress, timing=timing, vote_at=vote_at)
+        network.await_ready()
+        return network
+
+    @classmethod
+    def begin(
+        cls, lab: Lab, progress: Progress | None = None, *, timing: Timing | None = None, vote_at: int | None = None
+    ) -> TorNetwork:
+        """Likewise, but where it is a warm start it is up only after ``await_ready``."""
         network = cls(lab)
-        bringing = BringUp(
+        network._bringing = BringUp(
             lab, network.spec, progress or Silent(), timing=timing, vote_at=vote_at, warm=lab.record.warm
         )
-        bringing.run()
-        network.warm = bringing.warm
+        network._bringing.begin()
         return network
+
+    def await_ready(self) -> None:
+        """Wait until all relays know the network and all clients have a circuit."""
+        if self._bringing is not None:
+            self._bringing.finish()
+            self.warm = self._bringing.warm
+            self._bringing = None
+
+    def directory(self) -> Directory:
+        """As of every network; of one that is not up yet what its clients have been started with."""
+        return super().directory() if self._bringing is None else self._bringing.directory

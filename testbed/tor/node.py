@@ -18,7 +18,7 @@ from testbed.runtime.base import UNPRIVILEGED_ID, Process, log_tail
 from testbed.tor.control import Control, ControlError, try_connect
 from testbed.tor.torrc import Options, Paths, render
 
-SPAWNERS = 4
+SPAWNERS = 8
 """Programs started at a time."""
 SOCKET_PATH_BYTES = 107
 """Longest path of a unix socket (unix(7), less the closing NUL)."""

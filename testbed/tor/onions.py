@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
+from collections.abc import Iterator, Sequence
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
@@ -12,6 +14,7 @@ from testbed.runtime.base import Process
 from testbed.tor import starting, strategies
 from testbed.tor.control import ControlError
 from testbed.tor.descriptor import Outer, parse_outer
+from testbed.tor.directory import Directory
 from testbed.tor.distribute.document import Content, read_descriptor
 from testbed.tor.hsdirmap import HSDirEntry, read_hsdirs
 from testbed.tor.keys import onion_address, onion_key
@@ -20,8 +23,12 @@ from testbed.tor.node import TorNode, blame, make_node
 from testbed.tor.owners import Owners
 from testbed.tor.publication import Publication
 from testbed.tor.spec import OnionSpec, OnionsSpec
-from testbed.tor.strategies import Strategy
+from testbed.tor.starting import Begin
 from testbed.tor.subsystem import instance_names
+
+PATIENCE = 20.0
+"""Seconds for which an instance may wait for its network. With three introduction points tor makes 28 circuits to such,
+ten at a time, each given up after 16 s; then it makes none for five minutes (hs_service.c, circuit_expire_building)."""
 
 
 class OnionServices:
@@ -31,6 +38,7 @@ class OnionServices:
         self.lab = lab
         self.network = TorNetwork(lab)
         self._owners = Owners(lab.folder)
+        self._begun: list[tuple[float, Begin, starting.Finish]] = []
         self.services: dict[str, OnionSpec] = OnionsSpec.model_validate(lab.plan.sections["onions"]).root
 
     def address(self, service: str) -> str:
@@ -47,10 +55,37 @@ class OnionServices:
         alive = {process.node for process in self._processes(service) if process.service == "tor"}
         return [name for name in self.instances(service) if name in alive]
 
-    def start_all(self, progress: Progress | None = None) -> None:
-        """Start every instance of every service as the topology says."""
-        for service in self.services:
-            self.start(service, progress=progress)
+    def begin_all(self, directory: Directory, progress: Progress | None = None) -> None:
+        """Start the first instances of every service on a network that comes up and will have this directory.
+
+        TestbedError and the like as of ``start``; ``finish_all`` has to follow when the network is up.
+        """
+        for service, spec in self.services.items():
+            nodes = self._new_nodes(service, spec.instances)
+            with self._undone(service, nodes):
+                strategy = strategies.find(spec.publish)
+                begun = starting.begin(self, service, strategy, nodes, progress or Silent(), directory=directory)
+                self._begun.append((time.monotonic(), begun, starting.launch(begun)))
+
+    def finish_all(self) -> None:
+        """Start every other instance as the topology says, and return when all have published.
+
+        A service that has waited for its network in vain, or for another one, is started anew.
+        """
+        begun_all, self._begun = self._begun, []
+        now, directory = time.monotonic(), self.network.directory()
+        for since, begun, finish in begun_all:
+            if now - since > PATIENCE or begun.directory.consensus_text != directory.consensus_text:
+                self.lab.event("onion_anew", service=begun.service, waited=round(now - since, 3))
+                for node in begun.nodes:
+                    node.close()
+                self.stop(begun.service)
+                self.start(begun.service, progress=begun.progress)
+                continue
+            with self._undone(begun.service, begun.nodes):
+                self._published(begun, finish())
+            for node in begun.nodes:
+                node.close()
 
     def start(
         self,
@@ -77,16 +112,14 @@ class OnionServices:
         strategy = strategies.find(publish or spec.publish)
         if self.running(service):
             raise TestbedError(f"{', '.join(self.running(service))} run already", remedy="stop the service first")
-        nodes = [make_node(self.lab, name) for name in self.instances(service)[:number]]
-        try:
-            return self._start(service, nodes, strategy, progress or Silent())
-        except BaseException as error:
-            cause = blame(error, nodes) if isinstance(error, ControlError) else error
-            self.stop(service)
-            raise cause from error
-        finally:
-            for node in nodes:
-                node.close()
+        nodes = self._new_nodes(service, number)
+        with self._undone(service, nodes):
+            directory = self.network.directory()
+            begun = starting.begin(self, service, strategy, nodes, progress or Silent(), directory=directory)
+            publications = self._published(begun, starting.launch(begun)())
+        for node in nodes:
+            node.close()
+        return publications
 
     def join(self, service: str, instance: str, progress: Progress | None = None) -> Publication:
         """Start one more instance, as on a new machine, beside those that run; it publishes by itself.
@@ -108,7 +141,11 @@ class OnionServices:
             )
         node = make_node(self.lab, instance)
         try:
-            publications = self._start(service, [node], strategy, progress or Silent(), joining=True)
+            directory = self.network.directory()
+            begun = starting.begin(
+                self, service, strategy, [node], progress or Silent(), directory=directory, joining=True
+            )
+            publications = self._published(begun, starting.launch(begun)())
         except BaseException as error:
             cause = blame(error, [node]) if isinstance(error, ControlError) else error
             for process in self._processes(service):
@@ -168,11 +205,24 @@ class OnionServices:
         finally:
             node.close()
 
-    def _start(
-        self, service: str, nodes: list[TorNode], strategy: Strategy, progress: Progress, *, joining: bool = False
-    ) -> list[Publication]:
-        begun = starting.begin(self, service, strategy, nodes, progress, joining=joining)
-        publications = starting.join(begun) if joining else starting.run(begun)
+    def _new_nodes(self, service: str, number: int) -> list[TorNode]:
+        return [make_node(self.lab, name) for name in self.instances(service)[:number]]
+
+    @contextlib.contextmanager
+    def _undone(self, service: str, nodes: Sequence[TorNode]) -> Iterator[None]:
+        """After an error in the block nothing of the service runs, and the error says whose fault it was."""
+        try:
+            yield
+        except BaseException as error:
+            cause = blame(error, nodes) if isinstance(error, ControlError) else error
+            self.stop(service)
+            for node in nodes:
+                node.close()
+            raise cause from error
+
+    def _published(self, begun: Begin, publications: list[Publication]) -> list[Publication]:
+        """Make sure that each responsible HSDir has a descriptor of a service that has been started."""
+        service = begun.service
         self._remember(service)
         acknowledged = set().union(*(item.acknowledged() for item in publications))
         unknown = [hsdir for hsdir in begun.wanted.hsdirs if hsdir.fingerprint not in acknowledged]
@@ -181,8 +231,8 @@ class OnionServices:
             lacking = [entry.nickname for entry in entries if not entry.instance]
             if lacking:
                 raise TestbedError(f"{', '.join(lacking)} took no descriptor of {service}", where="onions")
-        names = [node.name for node in nodes]
-        self.lab.event("onion_ready", service=service, instances=names, publish=strategy.name)
+        names = [node.name for node in begun.nodes]
+        self.lab.event("onion_ready", service=service, instances=names, publish=begun.strategy.name)
         return publications
 
     def _spec(self, service: str) -> OnionSpec:

@@ -82,10 +82,10 @@ class TestbedEngine:
         return ()
 
     def start(self, lab: Lab, progress: Progress) -> Network:
-        """Bring the network up; see ``bringup``."""
+        """Start the network; see ``bringup``."""
         from testbed.tor.network import TorNetwork
 
-        return TorNetwork.start(lab, progress)
+        return TorNetwork.begin(lab, progress)
 
     def attach(self, lab: Lab) -> Network:
         """The network of a lab that is up already."""

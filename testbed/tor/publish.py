@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 from testbed.errors import WaitTimeout
@@ -26,65 +27,97 @@ uploads begin well inside one and the same second, and no instance is preferred 
 _TICK = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When an instance is started."""
+
+    node: TorNode
+    gap: float = 0.0
+    """Seconds after the one before it; 0: together with it."""
+
+
+def one_by_one(nodes: Sequence[TorNode], stagger: float) -> list[Turn]:
+    """Each instance ``stagger`` seconds after the one before."""
+    return [Turn(node, stagger if place else 0.0) for place, node in enumerate(nodes)]
+
+
+def one_late(nodes: Sequence[TorNode], stagger: float, which: int, late_by: float) -> list[Turn]:
+    """Likewise, but instance ``which`` (from 1) ``late_by`` seconds after the last of the others."""
+    others = [node for place, node in enumerate(nodes, 1) if place != which]
+    return [*one_by_one(others, stagger), Turn(nodes[which - 1], late_by)]
+
+
 class Publisher:
-    """One start of some instances of one service."""
+    """One start of some instances of one service: ``begin``, then ``finish``, or both by ``run``."""
 
     def __init__(
         self,
         lab: Lab,
         service: str,
-        nodes: Sequence[TorNode],
+        turns: Sequence[Turn],
         publications: Sequence[Publication],
         hsdirs: Sequence[Router],
         progress: Progress,
+        *,
+        way: str = "naive",
     ) -> None:
-        """``nodes`` are prepared and not started; ``publications`` follow their order."""
-        self._lab, self._service, self._progress = lab, service, progress
-        self._nodes = list(nodes)
+        """Nodes of ``turns`` are prepared and not started; if ``way`` is ``simultaneous``, without network."""
+        self._lab, self._service, self._progress, self._way = lab, service, progress, way
+        self._turns = list(turns)
+        self._nodes = [turn.node for turn in turns]
         self._hsdirs = {hsdir.fingerprint for hsdir in hsdirs}
         self._publications = {publication.instance: publication for publication in publications}
         self._answered: dict[str, float] = {}
         self._controls: dict[str, Control] = {}
+        self._last = 0.0
 
-    def naive(self, stagger: float) -> list[Publication]:
-        """Start one instance after the other, ``stagger`` seconds apart, and wait until all are answered."""
-        now = time.monotonic()
-        self._start_at([(node, now + place * stagger) for place, node in enumerate(self._nodes)], "naive")
-        return self._await_answers()
+    def run(self) -> list[Publication]:
+        """Start all instances; returns when all uploads have been answered."""
+        self.begin()
+        return self.finish()
 
-    def late(self, stagger: float, which: int, late_by: float) -> list[Publication]:
-        """As ``naive``, but instance ``which`` (from 1) starts ``late_by`` seconds after the last of the others."""
-        now = time.monotonic()
-        others = [node for place, node in enumerate(self._nodes, 1) if place != which]
-        times = [(node, now + place * stagger) for place, node in enumerate(others)]
-        self._start_at([*times, (self._nodes[which - 1], times[-1][1] + late_by)], "late")
-        return self._await_answers()
+    def begin(self) -> None:
+        """Start the first instance and those together with it, and listen to what they tell of uploads."""
+        together = 1
+        while together < len(self._turns) and not self._turns[together].gap:
+            together += 1
+        first, self._turns = self._turns[:together], self._turns[together:]
+        self._start([turn.node for turn in first])
+        self._pump(lambda: len(self._controls) == together)
 
-    def _start_at(self, times: Sequence[tuple[TorNode, float]], way: str) -> None:
-        for node, due in times:
+    def finish(self) -> list[Publication]:
+        """Start the others in turn, or release all together, and wait until all uploads have been answered."""
+        if self._way == "simultaneous":
+            self._release()
+        for turn in self._turns:
+            due = self._last + turn.gap
             self._pump(partial(_is_past, due), patience=max(0.0, due - time.monotonic()))
-            start(self._lab, [node])
-            self._lab.event("onion_started", node.name, service=self._service, publish=way)
+            self._start([turn.node])
+        self._pump(lambda: len(self._answered) == len(self._nodes))
+        return list(self._publications.values())
 
-    def simultaneous(self) -> list[Publication]:
-        """Start all instances without network, give it to all at one moment, and wait until all are answered."""
-        start(self._lab, self._nodes)
-        self._pump(lambda: len(self._controls) == len(self._nodes))
+    def _start(self, nodes: Sequence[TorNode]) -> None:
+        self._last = time.monotonic()
+        start(self._lab, nodes)
+        if self._way != "simultaneous":
+            self._tell_started(nodes)
+
+    def _release(self) -> None:
+        """Give all instances their network at one moment."""
         with ThreadPoolExecutor(len(self._nodes)) as pool:
             time.sleep((RELEASE_AT - time.time()) % 1)  # not a wait for something: this moment is what is wanted
             list(pool.map(lambda control: control.setconf(DisableNetwork=0), self._controls.values()))
         for node in self._nodes:
             rewrite(node, "DisableNetwork", "0")  # should it be started again
-            self._lab.event("onion_started", node.name, service=self._service, publish="simultaneous")
-        return self._await_answers()
+        self._tell_started(self._nodes)
+
+    def _tell_started(self, nodes: Sequence[TorNode]) -> None:
+        for node in nodes:
+            self._lab.event("onion_started", node.name, service=self._service, publish=self._way)
 
     def acknowledged(self) -> set[str]:
         """HSDirs that have certainly taken a descriptor of one of the instances."""
         return set().union(*(publication.acknowledged() for publication in self._publications.values()))
-
-    def _await_answers(self) -> list[Publication]:
-        self._pump(lambda: len(self._answered) == len(self._nodes))
-        return list(self._publications.values())
 
     def _pump(self, done: Callable[[], bool], patience: float = 0.0) -> None:
         """Take in events until ``done``; WaitTimeout ``patience`` seconds later than usual."""

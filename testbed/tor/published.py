@@ -17,7 +17,7 @@ from testbed.tor.distribute.settings import Member, Settings
 from testbed.tor.helper import Helper
 from testbed.tor.hsdirmap import default_readers, read_hsdirs
 from testbed.tor.keys import hidden_service_files, onion_address, onion_key
-from testbed.tor.node import TorNode, check_alive, prepare, start
+from testbed.tor.node import TorNode, check_alive, prepare
 from testbed.tor.publication import Publication, descriptor_name
 from testbed.tor.torrc import Paths
 
@@ -50,8 +50,7 @@ def end_helpers(onions: OnionServices, service: str) -> None:
 
 
 def distributed(begun: Begin) -> list[Publication]:
-    """Start the instances and the distributor, and wait until it has placed and fetched back everything."""
-    start(begun.onions.lab, begun.nodes)
+    """Start the distributor for instances that run, and wait until it has placed and fetched back everything."""
     helper = helper_of(begun.onions, begun.service)
     folder = helper.fresh(keep=("counters.json",))
     for name, content in hidden_service_files(onion_key(begun.seed, begun.service)).items():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from testbed.tor.hsdir import Responsible
 from testbed.tor.keys import onion_address, onion_key
 from testbed.tor.node import TorNode, prepare, start
 from testbed.tor.publication import Publication, descriptor_name
-from testbed.tor.publish import Publisher
+from testbed.tor.publish import Publisher, Turn, one_by_one, one_late
 from testbed.tor.spec import OnionSpec
 from testbed.tor.strategies import Strategy
 from testbed.tor.timeperiod import require_current
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 BY_THEMSELVES = ("naive", "simultaneous", "late")
 """Ways in which each instance publishes alone."""
+Finish = Callable[[], list[Publication]]
+"""What ends a start that has begun."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Begin:
     directory: Directory
     nodes: Sequence[TorNode]
     progress: Progress
+    joining: bool
+    """Others run already, so how many these are does not matter."""
 
     @property
     def seed(self) -> int:
@@ -60,15 +65,12 @@ def begin(
     nodes: Sequence[TorNode],
     progress: Progress,
     *,
+    directory: Directory,
     joining: bool = False,
 ) -> Begin:
-    """Check that it can be done now, with these instances; TestbedError if not. Nothing is touched.
-
-    ``joining``: others run already, so how many these are does not matter.
-    """
-    directory = onions.network.directory()
+    """Check that it can be done now, with these instances; TestbedError if not. Nothing is touched."""
     consensus = directory.consensus
-    begun = Begin(onions, service, onions.services[service], strategy, directory, nodes, progress)
+    begun = Begin(onions, service, onions.services[service], strategy, directory, nodes, progress, joining)
     if not strategy.mixed or strategy.every:
         require_current(consensus.periods.interval, time.time(), valid_after=consensus.valid_after)
     if not joining:
@@ -92,29 +94,31 @@ def _check_number(begun: Begin) -> None:
         )
 
 
-def run(begun: Begin) -> list[Publication]:
-    """Start the instances and whatever publishes them; returns when that has been done, as ``OnionServices.start``."""
-    _prepare(begun, held=begun.strategy.name == "simultaneous")
-    _remember(begun)
-    if begun.strategy.name in BY_THEMSELVES:
-        return _by_themselves(begun)
-    if not begun.strategy.every:
-        return published.distributed(begun)
-    publications = _uploads(begun).naive(0)
-    published.balance(begun)
-    return publications
+def launch(begun: Begin) -> Finish:
+    """Start the first of the instances; what has to be called for the rest. The first can wait for their network.
 
-
-def join(begun: Begin) -> list[Publication]:
-    """As ``run``, for instances of a service that runs already; whoever publishes the others is told of it by that."""
+    What is returned starts the others and whatever publishes for them. It returns when that has been done, as
+    ``OnionServices.start`` and ``join`` do. Whoever publishes for others is told of one that joins by itself.
+    """
+    strategy = begun.strategy
     _prepare(begun)
-    if begun.strategy.uploads:
-        publications = _uploads(begun).naive(0)
-        if begun.strategy.every:
+    if not begun.joining:
+        _remember(begun)
+    if not strategy.uploads:
+        start(begun.onions.lab, begun.nodes)
+        return partial(published.await_placed if begun.joining else published.distributed, begun)
+    publisher = _publisher(begun)
+    publisher.begin()
+
+    def finish() -> list[Publication]:
+        publications = publisher.finish()
+        if strategy.every and begun.joining:
             published.await_mixed(begun)
+        elif strategy.every:
+            published.balance(begun)
         return publications
-    start(begun.onions.lab, begun.nodes)
-    return published.await_placed(begun)
+
+    return finish
 
 
 def recorded(onions: OnionServices, service: str) -> tuple[Strategy, list[str]]:
@@ -138,8 +142,9 @@ def _remember(begun: Begin) -> None:
     _record(begun.onions, begun.service).write_text(json.dumps(facts))
 
 
-def _prepare(begun: Begin, *, held: bool = False) -> None:
+def _prepare(begun: Begin) -> None:
     network, lab = begun.onions.network, begun.onions.lab
+    held = begun.strategy.name == "simultaneous" and not begun.joining
     authorities = network.authority_lines()
     for node in begun.nodes:
         files = strategies.service_files(begun.strategy, begun.seed, begun.service, node.name)
@@ -154,7 +159,7 @@ def _prepare(begun: Begin, *, held: bool = False) -> None:
     webserver.start(lab, begun.nodes)
 
 
-def _uploads(begun: Begin) -> Publisher:
+def _publisher(begun: Begin) -> Publisher:
     """For instances that upload by themselves."""
     publications = []
     for node in begun.nodes:
@@ -163,16 +168,18 @@ def _uploads(begun: Begin) -> Publisher:
         label = onion_address(key.public).removesuffix(".onion")
         publications.append(Publication(node.name, label, descriptor_name(fetched)))
     hsdirs = begun.wanted.hsdirs if not begun.strategy.own_keys else ()
-    return Publisher(begun.onions.lab, begun.service, begun.nodes, publications, hsdirs, begun.progress)
+    way = "naive" if begun.joining or begun.strategy.every else begun.strategy.name
+    turns = _turns(begun, way)
+    return Publisher(begun.onions.lab, begun.service, turns, publications, hsdirs, begun.progress, way=way)
 
 
-def _by_themselves(begun: Begin) -> list[Publication]:
-    publisher, spec = _uploads(begun), begun.spec
-    if begun.strategy.name == "simultaneous":
-        return publisher.simultaneous()
-    if begun.strategy.name == "late":
-        return publisher.late(spec.stagger / 1e6, late_instance(spec, len(begun.nodes)), spec.late_by / 1e6)
-    return publisher.naive(spec.stagger / 1e6)
+def _turns(begun: Begin, way: str) -> list[Turn]:
+    nodes, spec = begun.nodes, begun.spec
+    if way == "late":
+        return one_late(nodes, spec.stagger / 1e6, late_instance(spec, len(nodes)), spec.late_by / 1e6)
+    if way == "naive" and not begun.joining and not begun.strategy.every:
+        return one_by_one(nodes, spec.stagger / 1e6)
+    return [Turn(node) for node in nodes]
 
 
 def late_instance(spec: OnionSpec, number: int) -> int:

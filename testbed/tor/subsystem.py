@@ -17,7 +17,8 @@ from testbed.tor.spec import MAX_INSTANCES, OnionSpec, OnionsSpec, TorSpec
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
-
+    from testbed.tor.network import Network
+    from testbed.tor.onions import OnionServices
 
 TOR = ProgramNeed(
     "tor",
@@ -57,8 +58,12 @@ class TorSubsystem:
         return engine_of(spec).lacks(spec, plan)
 
     def start(self, lab: Lab, progress: Progress) -> Any:
-        """Bring the network up."""
+        """Start the network, up to the point from which onion services can be started too."""
         return self._engine(lab).start(lab, progress)
+
+    def await_ready(self, network: Network) -> None:
+        """Wait until the network is up."""
+        network.await_ready()
 
     def attach(self, lab: Lab) -> Any:
         """The network of a lab that is up already."""
@@ -112,12 +117,16 @@ class OnionsSubsystem:
         build.section("onions", spec.model_dump(mode="json"))
 
     def start(self, lab: Lab, progress: Progress) -> Any:
-        """Start every instance as its service's ``publish`` says."""
+        """Start the first instances of each service, while the network comes up."""
         from testbed.tor.onions import OnionServices
 
         services = OnionServices(lab)
-        services.start_all(progress)
+        services.begin_all(lab.subsystem("tor").directory(), progress)
         return services
+
+    def await_ready(self, services: OnionServices) -> None:
+        """Start the other instances as each service's ``publish`` says, and wait until all have published."""
+        services.finish_all()
 
     def attach(self, lab: Lab) -> Any:
         """The services of a lab that is up already, started or not."""

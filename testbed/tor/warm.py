@@ -1,9 +1,11 @@
 """What is kept of a private Tor network after its bring-up, so that the same network starts sooner the next time.
 
 Kept are the keys of authorities and relays and the directory documents: consensus, certificates, descriptors and
-microdescriptors. Not kept is what tor learns by running: guards, circuits, statistics (its ``state`` file). One zip
-file a network lies in the folder ``warm`` under the state folder; it is written beside its place and then renamed, so
-that there is a whole one or none, and its checksums tell when it has been damaged.
+microdescriptors, and the consensus as relays compress it for others (``diff-cache``; to do that anew takes each 35 ms
+of processor time, as much as all the rest of its start but the keys). Not kept is what tor learns by running: guards,
+circuits, statistics (its ``state`` file). One zip file a network lies in the folder ``warm`` under the state folder; it
+is written beside its place and then renamed, so that there is a whole one or none, and its checksums tell when it has
+been damaged.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from testbed.tor.directory import Directory
 from testbed.tor.hsdir import Consensus
 from testbed.tor.node import TorNode
 from testbed.tor.timeperiod import require_current
-from testbed.tor.torrc import Voting
+from testbed.tor.torrc import Voting, dir_authority
 
-FORMAT = 2
+FORMAT = 3
 """Changes whenever a file of an earlier testbed cannot be used any more."""
 MOST_KEPT = 4
 """Networks; the one that was used longest ago is removed first. The paper's network takes 0.24 MB."""
@@ -41,6 +43,7 @@ _FACTS = "network.json"
 _SHARED = "directory"
 _DOCUMENTS = ("cached-certs", "cached-microdesc-consensus", "cached-microdescs.new", "cached-consensus")
 _DESCRIPTORS = "cached-descriptors.new"
+_COMPRESSED = "diff-cache"
 _OWN_OF_AUTHORITY = ("sr-state",)
 _MICRODESCRIPTORS = "microdescriptors"
 
@@ -63,6 +66,13 @@ class Kept:
     def files(self, node: str) -> dict[str, bytes]:
         """The DataDirectory of an authority or relay."""
         return {**self.documents, **self.own[node]}
+
+    def authority_line(self, node: TorNode) -> str:
+        """The value of DirAuthority for one of the authorities."""
+        known = next(router for router in self.directory.consensus.routers if router.nickname == node.name)
+        certificate = self.own[node.name]["keys/authority_certificate"].decode()
+        fingerprint = next(line for line in certificate.splitlines() if line.startswith("fingerprint "))
+        return dir_authority(node.name, node.address, known.fingerprint, fingerprint.split()[1])
 
 
 def digest(plan: Plan) -> str:
@@ -106,6 +116,8 @@ def keep(plan: Plan, nodes: Sequence[TorNode], voting: Voting, directory: Direct
         members[f"{_SHARED}/{name}"] = content
     members[f"{_SHARED}/cached-consensus"] = (first / "cached-consensus").read_bytes()
     members[f"{_SHARED}/{_DESCRIPTORS}"] = _descriptors(first)
+    for path in (first / _COMPRESSED).glob("*"):
+        members[f"{_SHARED}/{_COMPRESSED}/{path.name}"] = path.read_bytes()
     for node in nodes:
         paths = [path for path in (node.paths.data / "keys").iterdir() if path.is_file()]
         if node.role == "authority":
@@ -195,13 +207,17 @@ def check_consensus(consensus: Consensus, voting: Voting, now: float, needed: fl
 
 def _read(path: Path) -> Kept:
     own: dict[str, dict[str, bytes]] = {}
+    documents: dict[str, bytes] = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             kind, _, rest = name.partition("/")
             if kind == "nodes":
                 node, _, inside = rest.partition("/")
                 own.setdefault(node, {})[inside] = archive.read(name)
-        documents = {name: archive.read(f"{_SHARED}/{name}") for name in (*_DOCUMENTS, _DESCRIPTORS)}
+            elif kind == _SHARED:
+                documents[rest] = archive.read(name)
+        if lacking := {*_DOCUMENTS, _DESCRIPTORS} - documents.keys():
+            raise KeyError(*lacking)
         facts = json.loads(archive.read(_FACTS))
         microdescriptors = archive.read(_MICRODESCRIPTORS).decode()
     consensus = documents["cached-microdesc-consensus"].decode()

@@ -9,6 +9,7 @@ import shutil
 import time
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ from testbed.lab.up import up
 from testbed.measure.load import run_load
 from testbed.plan.load import load_text
 from testbed.plan.types import Plan
-from testbed.tor import warm
+from testbed.tor import bringup, warm
 from testbed.tor.bringup import Timing
 from testbed.tor.hsdir import Consensus
-from testbed.tor.network import TorNetwork
 from testbed.tor.torrc import Voting
 
 SMALL = """\
@@ -155,13 +155,28 @@ def fingerprint(lab: Lab, node: str) -> str:
     return (lab.node_folder(node) / "tor" / "fingerprint").read_text().strip()
 
 
+def fetch(lab: Lab) -> None:
+    """A client's download from the onion service."""
+    tor, onions = lab.subsystem("tor"), lab.subsystem("onions")
+    client = tor.clients[0]
+    summary = run_load(
+        {client: tor.socks_path(client)}, onions.address("shop"), 80, "/file", size=20_000, seed=lab.plan.seed, count=1
+    )
+    assert summary.ok == 1
+
+
 @pytest.mark.root
 @pytest.mark.tor
 def test_the_same_network_again(cache: Path, module_state: Path) -> None:
-    """The same identities and consensus; guards anew; a client fetches through an onion service."""
+    """The same identities and consensus; guards anew; a client fetches through an onion service.
+
+    Its instance has been started while the network came up, and has waited for it.
+    """
     plan = plan_of()
-    lab = up(plan, hold=["onions"], warm=True)
+    lab = up(plan, warm=True)
     (event,) = events(lab, "warm_start")
+    (started,), (ready,) = events(lab, "onion_started"), events(lab, "onion_ready")
+    assert started["t"] < event["t"] < ready["t"]
     assert event["digest"] == cache.stem
     assert events(lab, "cold_start") == []
     identities = json.loads((module_state / "identities.json").read_text())
@@ -174,12 +189,8 @@ def test_the_same_network_again(cache: Path, module_state: Path) -> None:
     for node in tor.nodes.values():
         owners = {(path.stat().st_uid, path.stat().st_gid) for path in node.paths.data.rglob("*")}
         assert owners == {(10001, 10001)}
-    onions.start("shop")
-    client = tor.clients[0]
-    summary = run_load(
-        {client: tor.socks_path(client)}, onions.address("shop"), 80, "/file", size=20_000, seed=plan.seed, count=1
-    )
-    assert summary.ok == 1
+    assert onions.running("shop") == ["shop1"]
+    fetch(lab)
 
 
 @pytest.mark.root
@@ -195,8 +206,11 @@ def test_a_damaged_one_is_not_used(cache: Path) -> None:
 
 @pytest.mark.root
 @pytest.mark.tor
-def test_one_that_does_not_work_is_given_up(cache: Path) -> None:
-    """Keys of another network in a whole file: nobody can build a circuit, so it is started cold, and works."""
+def test_one_that_does_not_work_is_given_up(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of another network in a whole file: nobody can build a circuit, so it is started cold, and works.
+
+    The instance that waited for it is started anew, for the network that there is then.
+    """
     plan = plan_of()
     now = warm.recall(plan, time.time(), 60)
     with zipfile.ZipFile(cache, "w") as archive:
@@ -208,11 +222,13 @@ def test_one_that_does_not_work_is_given_up(cache: Path) -> None:
             for name, content in files.items():
                 wrong = now.own["relay2" if node == "relay1" else "relay1"] if node != "auth1" else files
                 archive.writestr(f"nodes/{node}/{name}", wrong.get(name, content))
-    lab = up(plan, hold=["onions", "tor"], warm=True)
-    TorNetwork.start(lab, timing=Timing(warm=3))
+    monkeypatch.setattr(bringup, "Timing", partial(Timing, warm=3))
+    lab = up(plan, warm=True)
     assert "nodes" in why_cold(lab)
-    running = [process.node for process in lab.processes() if process.alive()]
-    assert len(running) == len(set(running)) == 6, "none of the first attempt's processes is left"
+    running = [process.node for process in lab.processes() if process.alive() and process.service == "tor"]
+    assert len(running) == len(set(running)) == 7, "none of the first attempt's processes is left"
+    assert [event["service"] for event in events(lab, "onion_anew")] == ["shop"]
+    fetch(lab)
 
 
 @pytest.mark.root
