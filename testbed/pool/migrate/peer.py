@@ -28,8 +28,8 @@ from typing import Any
 from testbed.errors import TestbedError
 from testbed.runtime.base import UNPRIVILEGED_ID
 
-MOST = 64
-"""Connections in one message."""
+MOST = 120
+"""Connections in one message; each has up to two descriptors, and 253 go into one."""
 _DESCRIPTORS = 253  # SCM_MAX_FD
 _LARGEST = 1 << 18
 _CREDENTIALS = struct.Struct("=3i")
