@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
 from testbed.model.quantities import parse_duration_us
@@ -99,15 +100,18 @@ def test_onion_pool(lab: Lab, measure: Measure) -> None:
 
 
 def durations(measure: Measure, parameter: str) -> list[str]:
-    """The words of a parameter, each of which is a duration; TestbedError as from ``parse``."""
+    """The words of a parameter, each of which is a duration; TestbedError for what is none."""
     words = measure.words(parameter)
     for word in words:
-        seconds(word)
+        try:
+            seconds(word)
+        except ValueError as error:
+            raise TestbedError(f"parameter {parameter}: {error}", remedy=f"write --param {parameter}=0s,5s") from error
     return words
 
 
 def seconds(word: str) -> float:
-    """Of a duration."""
+    """Of a duration. ValueError if it is none."""
     return parse_duration_us(word) / 1e6
 
 

@@ -17,8 +17,8 @@ EVENT = "onion_rotation"
 one."""
 KILLED = "onion_killed"
 """An instance in service was killed by the scenario."""
-WRONG = {"corrupt", "short", "long"}
-"""Outcomes of downloads whose bytes are not those expected."""
+WRONG = {"corrupt", "long"}
+"""Outcomes of downloads with other bytes than expected; one that the end of an instance cuts is short, and failed."""
 STALL = 31
 """Seconds that a client of this network waits for an instance that does not come, as measured."""
 TEXT = (

@@ -69,6 +69,13 @@ def all_well(pool: Pool) -> None:
     assert fetch(pool) == serving
 
 
+def start_agent(pool: Pool, server: str) -> None:
+    """Start it again; back when it takes part, for until then the store says what the old one said last."""
+    since = time.monotonic()
+    pool.start_agent(server)
+    assert pool.await_event("state", server, since=since)["state"] == "initialising"
+
+
 def test_clients_get_the_server_in_service(pool: Pool) -> None:
     all_well(pool)
 
@@ -122,7 +129,7 @@ def test_the_agent_of_the_server_in_service_is_killed(pool: Pool) -> None:
     before = pool.await_service()
     pool.kill_agent(before)
     assert pool.await_service(but=before) != before
-    pool.start_agent(before)
+    start_agent(pool, before)
     all_well(pool)
 
 
@@ -131,7 +138,31 @@ def test_the_agent_of_a_ready_server_is_killed(pool: Pool) -> None:
     other = next(server for server in pool.servers if server != serving)
     pool.kill_agent(other)
     assert fetch(pool) == serving
-    pool.start_agent(other)
+    start_agent(pool, other)
+    all_well(pool)
+
+
+def test_the_agent_of_a_server_that_is_made_anew_is_killed(pool: Pool) -> None:
+    serving, since = pool.await_service(), time.monotonic()
+    other = next(server for server in pool.servers if server != serving)
+    pool.await_state(other, "ready")
+    pool.kill_server(other)
+    pool.await_event("died", other, since=since)
+    pool.kill_agent(other)
+    start_agent(pool, other)
+    all_well(pool)
+    assert pool.serving() == serving
+
+
+def test_the_agent_of_a_suspended_server_is_killed(pool: Pool) -> None:
+    serving, since = pool.await_service(), time.monotonic()
+    pool.kill_store()
+    assert pool.await_event("state", serving, since=since)["state"] == "suspended"
+    pool.kill_agent(serving)
+    assert fetch(pool) == serving  # nobody has told the dispatcher otherwise
+    pool.start_store()
+    assert pool.await_service(but=serving) != serving
+    start_agent(pool, serving)
     all_well(pool)
 
 
@@ -170,5 +201,5 @@ def test_a_tampered_server_never_becomes_ready(pool: Pool) -> None:
     data[0] ^= 1
     path.write_bytes(data)
     pool.kill_agent(other)
-    pool.start_agent(other)
+    start_agent(pool, other)
     all_well(pool)
