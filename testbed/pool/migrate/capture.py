@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from testbed.net.conntrack import FourTuple
@@ -22,10 +23,25 @@ _FIN = 1
 _ROOM = 16 << 20
 """Bytes of packets, as the kernel counts them; what does not fit is lost, and the client repeats it."""
 
-_LOAD_BYTE, _LOAD_HALF, _LOAD_WORD = 0x30, 0x28, 0x20
-_LOAD_BYTE_X, _HEADER_LENGTH = 0x50, 0xB1
-_AND, _SHIFT, _ADD_X, _SUBTRACT_X = 0x54, 0x74, 0x0C, 0x1C
-_TO_X, _EQUAL, _BITS, _RETURN = 0x07, 0x15, 0x45, 0x06
+_FRAGMENT = 0x3FFF  # more of them follow, or it does not begin at 0
+_HEADER6 = 40
+
+# codes of classic BPF (linux/filter.h)
+_LOAD_BYTE, _LOAD_HALF, _LOAD_WORD, _LOAD_BYTE_X = 0x30, 0x28, 0x20, 0x50
+_HEADER_LENGTH, _SET_X, _TO_X = 0xB1, 0x01, 0x07
+_AND, _SHIFT, _ADD, _ADD_X, _SUBTRACT_X = 0x54, 0x74, 0x04, 0x0C, 0x1C
+_EQUAL, _BITS, _RETURN = 0x15, 0x45, 0x06
+_ACCEPT, _DROP = "accept", "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One instruction; a comparison leads to one of the ends, or on."""
+
+    code: int
+    constant: int
+    yes: str = ""
+    no: str = ""
 
 
 class Capture:
@@ -36,8 +52,7 @@ class Capture:
         kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
         self._socket = socket.socket(socket.AF_PACKET, kind, socket.htons(protocol))
         try:
-            program = _program4(service) if isinstance(service, IPv4Address) else _program6(service)
-            Filter(program).attach(self._socket)
+            Filter(_program(service)).attach(self._socket)
             self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _ROOM // 2)
             with suppress(BlockingIOError):
                 while True:  # what came before the filter was there
@@ -75,46 +90,41 @@ def _tuple(packet: bytes) -> FourTuple:
     return FourTuple(IPv6Address(packet[8:24]), ports[0], IPv6Address(packet[24:40]), ports[1])
 
 
-def _program4(service: IPv4Address) -> list[Instruction]:
-    """TCP to ``service`` that carries data or a FIN, and is no fragment; offsets count from the IP header."""
-    return [
-        (_LOAD_BYTE, 0, 0, 9),
-        (_EQUAL, 0, 14, _TCP),
-        (_LOAD_WORD, 0, 0, 16),
-        (_EQUAL, 0, 12, int(service)),
-        (_HEADER_LENGTH, 0, 0, 0),
-        (_LOAD_BYTE_X, 0, 0, 13),
-        (_BITS, 8, 0, _FIN),
-        (_LOAD_BYTE_X, 0, 0, 12),
-        (_AND, 0, 0, 0xF0),
-        (_SHIFT, 0, 0, 2),  # length of the TCP header, in bytes
-        (_ADD_X, 0, 0, 0),
-        (_TO_X, 0, 0, 0),
-        (_LOAD_HALF, 0, 0, 2),
-        (_SUBTRACT_X, 0, 0, 0),
-        (_EQUAL, 1, 0, 0),
-        (_RETURN, 0, 0, 0xFFFF),
-        (_RETURN, 0, 0, 0),
-    ]
+def _program(service: Address) -> list[Instruction]:
+    """TCP to ``service`` that carries data or a FIN, and is no fragment; offsets count from the IP header.
 
-
-def _program6(service: IPv6Address) -> list[Instruction]:
-    """The same for IPv6, without extension headers."""
-    words = struct.unpack("!4I", service.packed)
-    program: list[Instruction] = [(_LOAD_BYTE, 0, 0, 6), (_EQUAL, 0, 18, _TCP)]
+    IPv6 without extension headers, and so without fragments.
+    """
+    four = service.version == 4
+    words = struct.unpack(f"!{len(service.packed) // 4}I", service.packed)
+    steps: list[_Step] = [_Step(_LOAD_BYTE, 9 if four else 6), _Step(_EQUAL, _TCP, no=_DROP)]
     for place, word in enumerate(words):
-        program += [(_LOAD_WORD, 0, 0, 24 + 4 * place), (_EQUAL, 0, 16 - 2 * place, word)]
-    program += [
-        (_LOAD_BYTE, 0, 0, 53),
-        (_BITS, 7, 0, _FIN),
-        (_LOAD_BYTE, 0, 0, 52),
-        (_AND, 0, 0, 0xF0),
-        (_SHIFT, 0, 0, 2),
-        (_TO_X, 0, 0, 0),
-        (_LOAD_HALF, 0, 0, 4),
-        (_SUBTRACT_X, 0, 0, 0),
-        (_EQUAL, 1, 0, 0),
-        (_RETURN, 0, 0, 0xFFFF),
-        (_RETURN, 0, 0, 0),
+        steps += [_Step(_LOAD_WORD, (16 if four else 24) + 4 * place), _Step(_EQUAL, word, no=_DROP)]
+    if four:
+        steps += [_Step(_LOAD_HALF, 6), _Step(_BITS, _FRAGMENT, yes=_DROP)]
+    steps += [
+        _Step(_HEADER_LENGTH, 0) if four else _Step(_SET_X, _HEADER6),
+        _Step(_LOAD_BYTE_X, 13),
+        _Step(_BITS, _FIN, yes=_ACCEPT),
+        _Step(_LOAD_BYTE_X, 12),
+        _Step(_AND, 0xF0),
+        _Step(_SHIFT, 2),  # length of the TCP header, in bytes
+        _Step(_ADD_X, 0),
+        _Step(_TO_X, 0),  # and of both headers
+        _Step(_LOAD_HALF, 2 if four else 4),
+        _Step(_ADD, 0 if four else _HEADER6),  # length of the packet
+        _Step(_SUBTRACT_X, 0),
+        _Step(_EQUAL, 0, yes=_DROP),
     ]
-    return program
+    return _assemble(steps)
+
+
+def _assemble(steps: Sequence[_Step]) -> list[Instruction]:
+    """The steps, and after them the two ways out: the whole packet, and nothing of it."""
+    ends = {_ACCEPT: len(steps), _DROP: len(steps) + 1}
+
+    def jump(here: int, target: str) -> int:
+        return ends[target] - here - 1 if target else 0
+
+    program = [(step.code, jump(here, step.yes), jump(here, step.no), step.constant) for here, step in enumerate(steps)]
+    return [*program, (_RETURN, 0, 0, 0xFFFF), (_RETURN, 0, 0, 0)]
