@@ -8,8 +8,7 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ import pytest
 from edge_world import ask, campus, edge_of
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from waiting import await_true
 
 from testbed.edge import control, names
 from testbed.edge.fetch import Memory
 from testbed.edge.network import WATCH, Edge
-from testbed.errors import WaitTimeout
 from testbed.faults.base import Fault
 from testbed.faults.faults import Faults
 from testbed.faults.link_down import LinkDown
@@ -52,14 +51,6 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def edge(lab: Lab) -> Edge:
     return edge_of(lab)
-
-
-def await_that(what: str, condition: Callable[[], Any], timeout: float = 20) -> None:
-    deadline = time.monotonic() + timeout
-    while not (seen := condition()):
-        if time.monotonic() > deadline:
-            raise WaitTimeout(what, timeout, str(seen))
-        time.sleep(0.02)
 
 
 def events(lab: Lab, what: str) -> list[dict[str, Any]]:
@@ -257,7 +248,7 @@ def test_a_reload_loses_no_request(lab: Lab, edge: Edge) -> None:
     for number in range(12):
         before = len(statuses)
         control.send_to(lab, edge.world, "unicom", "telecom" if number % 2 else "unicom")
-        await_that("more answers after the reload", lambda before=before: len(statuses) > before + 40)
+        await_true(lambda before=before: len(statuses) > before + 40, "more answers after the reload")
     stop.set()
     for thread in threads:
         thread.join()
@@ -298,17 +289,17 @@ def test_programs_that_die_are_started_again(lab: Lab, edge: Edge) -> None:
     assert len(worker) == 1
     os.kill(int(worker[0]), signal.SIGKILL)
     assert edge.fetch("mobile-1", HOST).redirected
-    await_that("another worker", lambda: worker != Path(
-        f"/proc/{master.pid}/task/{master.pid}/children").read_text().split() != [])  # fmt: skip
+    await_true(lambda: worker != Path(
+        f"/proc/{master.pid}/task/{master.pid}/children").read_text().split() != [], "another worker")  # fmt: skip
     master.signal(signal.SIGKILL)
-    await_that("another nginx", lambda: control.master(lab, "mobile").pid != master.pid)
-    await_that("users to be redirected again", lambda: edge.fetch("mobile-1", HOST).redirected)
+    await_true(lambda: control.master(lab, "mobile").pid != master.pid, "another nginx")
+    await_true(lambda: edge.fetch("mobile-1", HOST).redirected, "users to be redirected again")
     again = control.master(lab, "mobile")
-    await_that("its worker", lambda: Path(f"/proc/{again.pid}/task/{again.pid}/children").read_text())
+    await_true(lambda: Path(f"/proc/{again.pid}/task/{again.pid}/children").read_text(), "its worker")
     control.send_to(lab, edge.world, "mobile", "unicom")  # it is the new one that serves
-    await_that("the new table", lambda: edge.fetch("mobile-1", HOST).place == "123.112.200.2:8001")
+    await_true(lambda: edge.fetch("mobile-1", HOST).place == "123.112.200.2:8001", "the new table")
     control.send_to(lab, edge.world, "mobile", "mobile")
-    await_that("the old table", lambda: edge.fetch("mobile-1", HOST).place == "111.0.200.2:8001")
+    await_true(lambda: edge.fetch("mobile-1", HOST).place == "111.0.200.2:8001", "the old table")
     assert again.alive()
     assert [event["network"] for event in events(lab, "redirector")] == ["mobile"]
 
@@ -316,7 +307,7 @@ def test_programs_that_die_are_started_again(lab: Lab, edge: Edge) -> None:
 def test_rules_that_are_flushed_come_back(lab: Lab, edge: Edge) -> None:
     lab.exec("border-telecom", ["nft", "flush", "ruleset"], check=True)
     lab.exec(names.INNER, ["nft", "flush", "chain", "ip", "edge", "isp_mobile"], check=True)
-    await_that("the rules", lambda: {event["node"] for event in events(lab, "rules")} == {"border-telecom", "inner"})
+    await_true(lambda: {event["node"] for event in events(lab, "rules")} == {"border-telecom", "inner"}, "the rules")
     for client in ("telecom-1", "mobile-1"):
         assert edge.fetch(client, HOST).redirected
     assert lab.services(names.INNER)[WATCH][0].alive()

@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from waiting import await_true
 
 from testbed.lab.lab import Lab
 from testbed.model.topology import Topology
@@ -73,14 +75,6 @@ def topology() -> Plan:
     return made
 
 
-def until(condition: Callable[[], object], what: str, timeout: float = 10) -> None:
-    """Wait for ``condition``."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
-        time.sleep(0.01)
-
-
 class Watch:
     """Looks at a lab."""
 
@@ -138,7 +132,7 @@ class Watch:
         path = self.lab.node_folder(node) / "clock"
         begun, seen = (time.time(), time.monotonic()), path.read_text()
         for _ in range(2):
-            until(lambda: path.read_text() != seen, f"the program of {node} to write the time")  # noqa: B023
+            await_true(lambda: path.read_text() != seen, f"the program of {node} to write the time")  # noqa: B023
             seen = path.read_text()
         ended, read = (time.time(), time.monotonic()), [float(word) for word in seen.split()]
         return all(

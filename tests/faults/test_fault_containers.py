@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_world import BUSY, CLOCK, Watch, until
+from fault_world import BUSY, CLOCK, Watch
+from waiting import await_true
 
 from testbed.errors import TestbedError
 from testbed.faults.base import FaultError
@@ -135,7 +136,7 @@ def test_limits(faults: Faults, watch: Watch) -> None:
     with watch.busy("a") as pid:
         with faults.active(CpuThrottle(node="a", share="10%")):
             assert watch.cpu_share(pid) <= 0.15
-        until(lambda: watch.cpu_share(pid, 0.3) > 0.15, "it to get more", 30)
+        await_true(lambda: watch.cpu_share(pid, 0.3) > 0.15, "it to get more")
     with faults.active(MemoryLimit(node="a", limit="64MiB")):
         pass
     with pytest.raises(TestbedError):

@@ -12,7 +12,8 @@ import time
 from typing import Any, ClassVar
 
 import pytest
-from fault_world import Watch, until
+from fault_world import Watch
+from waiting import await_true
 
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.faults.base import Fault, FaultError, Memory, known_faults, make_fault
@@ -269,7 +270,7 @@ def test_c20_helpers_are_found_by_their_mark_alone(faults: Faults, watch: Watch)
         faults.heal(entry)
         assert bystander.poll() is None
         bystander.kill()
-    until(lambda: watch.reaches("b", "c"), "the link")
+    await_true(lambda: watch.reaches("b", "c"), "the link")
 
 
 def test_the_lab_may_go_while_faults_are_active(lab: Lab) -> None:

@@ -8,7 +8,8 @@ import threading
 import time
 
 import pytest
-from fault_world import Watch, until
+from fault_world import Watch
+from waiting import await_true
 
 from testbed.errors import TestbedError
 from testbed.faults.base import Fault, FaultBusy, FaultError
@@ -35,7 +36,9 @@ def test_link_down(faults: Faults, watch: Watch, ends: tuple[str, str]) -> None:
         assert "LOWER_UP" not in str(watch.links(ends[0])["eth0"]["flags"])
         assert watch.reaches("b", "c")
     assert watch.reaches(ends[0], "c")
-    until(lambda: [_settled(watch, node) for node in ends] == [_only_ours(lines) for lines in before], "the routes")
+    await_true(
+        lambda: [_settled(watch, node) for node in ends] == [_only_ours(lines) for lines in before], "the routes"
+    )
 
 
 def _settled(watch: Watch, node: str) -> list[str]:
@@ -64,7 +67,7 @@ def test_link_flap(faults: Faults, watch: Watch) -> None:
     def losses() -> int:
         return len(watch.events(kind="fault", fault="link-down", phase="healed", parent=entry.id))
 
-    until(lambda: losses() == 2, "two losses")
+    await_true(lambda: losses() == 2, "two losses")
     assert watch.carrier_changes("core", "to-b") - before >= 4
     assert watch.reaches("b", "c")
     faults.heal(entry)

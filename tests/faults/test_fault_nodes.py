@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from fault_world import Watch, until
+from fault_world import Watch
+from waiting import await_true
 
 from testbed.faults.base import FaultError
 from testbed.faults.clock_skew import ClockSkew
@@ -61,11 +63,11 @@ def test_kill_takes_what_a_program_has_started(faults: Faults, lab: Lab, watch: 
     def sleepers() -> int:
         return sum(_argument(pid) in ("321", "322") for pid in lab.pids("b"))
 
-    until(lambda: sleepers() == 2, "the children")
+    await_true(lambda: sleepers() == 2, "the children")
     entry = faults.inject(Kill(node="b", service="family"))
     assert sleepers() == 0
     faults.heal(entry)
-    until(lambda: sleepers() == 2, "the new children")
+    await_true(lambda: sleepers() == 2, "the new children")
     programs.kill(lab, "b", "family")
 
 
@@ -115,7 +117,7 @@ def test_pause(faults: Faults, watch: Watch) -> None:
         time.sleep(0.2)
         assert clock.read_text() == seen
         assert watch.state(watch.pid("b", "clock")) in "SR"
-    until(lambda: clock.read_text() != seen, "the program to go on")
+    await_true(lambda: clock.read_text() != seen, "the program to go on")
     assert watch.pid("a", "clock") == pid
     assert watch.state(pid) in "SR"
 
@@ -124,7 +126,7 @@ def test_pause_leaves_stopped_what_was(faults: Faults, lab: Lab, watch: Watch) -
     """What somebody else had stopped is not continued by healing."""
     process, _ = lab.services("a")["polite"]
     process.signal(signal.SIGSTOP)
-    until(lambda: watch.state(process.pid) == "T", "the stop")
+    await_true(lambda: watch.state(process.pid) == "T", "the stop")
     with faults.active(Pause(node="a")):
         pass
     assert watch.state(process.pid) == "T"
@@ -160,7 +162,7 @@ def test_crash_loop(faults: Faults, watch: Watch) -> None:
             pids.append(now)
         return len(pids) == 3
 
-    until(look, "two crashes")
+    await_true(look, "two crashes")
     faults.heal(entry)
     assert watch.runs("a", "polite")
     assert len(watch.events(kind="fault", fault="kill", phase="verified", parent=entry.id)) == 2
@@ -173,26 +175,33 @@ def test_cpu_throttle(faults: Faults, watch: Watch) -> None:
             assert watch.cpu_share(pid) <= 0.15
             assert "tb-" in Path(f"/proc/{pid}/cgroup").read_text()
         assert "tb-" not in Path(f"/proc/{pid}/cgroup").read_text()
-        until(lambda: watch.cpu_share(pid, 0.3) > 0.15, "it to get more", 30)
+        await_true(lambda: watch.cpu_share(pid, 0.3) > 0.15, "it to get more")
 
 
 def test_memory_limit(faults: Faults, lab: Lab, watch: Watch) -> None:
     """The program that asks for more is killed by the kernel; others of the machine are not."""
     process, _ = lab.services("d")["greedy"]
     entry = faults.inject(MemoryLimit(node="d", limit="32MiB"))
+    await_true(lambda: _handles(process.pid, signal.SIGUSR1), "its start")
     process.signal(signal.SIGUSR1)
-    until(lambda: not process.alive(), "the kernel to kill it")
+    await_true(lambda: not process.alive(), "the kernel to kill it")
     faults.heal(entry)
     assert not list(Path("/sys/fs/cgroup").glob(f"**/tb-{lab.id}-*"))
     lab.spawn("d", lab.services("d")["greedy"][1])
     again, _ = lab.services("d")["greedy"]
-    until(lambda: Path(f"/proc/{again.pid}/wchan").exists(), "its start")
+    await_true(lambda: Path(f"/proc/{again.pid}/wchan").exists(), "its start")
     time.sleep(0.2)
     again.signal(signal.SIGUSR1)
-    until(lambda: _resident(again.pid) > 60 << 20 or not again.alive(), "it to take its memory")
+    await_true(lambda: _resident(again.pid) > 60 << 20 or not again.alive(), "it to take its memory")
     assert again.alive(), "without a limit it may"
     again.signal(signal.SIGKILL)
     lab.spawn("d", lab.services("d")["greedy"][1])
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal already, which else would end it."""
+    (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def _resident(pid: int) -> int:
@@ -237,9 +246,9 @@ def test_clock_of_a_program_that_is_started_later(faults: Faults, watch: Watch) 
     with faults.active(ClockSkew(node="a", skew="+1h")):
         for node in "ab":
             watch.lab.spawn(node, loop)
-        until(lambda: off("a") > 3000, "the shift")
+        await_true(lambda: off("a") > 3000, "the shift")
         assert off("b") < 1000
-    until(lambda: off("a") < 1000, "the true clock")
+    await_true(lambda: off("a") < 1000, "the true clock")
     for node in "ab":
         watch.lab.services(node)["later"][0].signal(9)
 

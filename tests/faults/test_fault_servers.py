@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from fault_world import Watch, until
+from fault_world import Watch
+from waiting import await_true
 
 from testbed.faults.base import FaultError
 from testbed.faults.connection_flood import ConnectionFlood
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture(autouse=True)
 def _server_is_up(watch: Watch) -> None:
-    until(lambda: watch.get("a", "c")[0] == 200, "the web server")
+    await_true(lambda: watch.get("a", "c")[0] == 200, "the web server")
 
 
 def test_slow_upstream(faults: Faults, watch: Watch) -> None:
@@ -35,7 +36,7 @@ def test_slow_upstream(faults: Faults, watch: Watch) -> None:
             status, seconds = watch.get(source, "c")
             assert status == 200
             assert seconds >= 0.3
-    until(lambda: watch.get("a", "c")[1] < 0.3, "an answer that is not delayed")
+    await_true(lambda: watch.get("a", "c")[1] < 0.3, "an answer that is not delayed")
     assert watch.tables("c") == []
 
 
@@ -95,8 +96,8 @@ def test_open_connections_are_left_alone(faults: Faults, watch: Watch) -> None:
 
         ask()
         with faults.active(SlowUpstream(node="b", port=port, delay="500ms")):
-            until(lambda: ask() < 0.4, "an answer that is not delayed")  # all would be
-        until(lambda: ask() < 0.4, "the same after the healing")
+            await_true(lambda: ask() < 0.4, "an answer that is not delayed")  # all would be
+        await_true(lambda: ask() < 0.4, "the same after the healing")
 
 
 def test_failing_upstream(faults: Faults, watch: Watch) -> None:
@@ -128,7 +129,7 @@ def test_connection_flood(faults: Faults, watch: Watch) -> None:
     """So many connections from each node, no more, until it is healed."""
     flood = ConnectionFlood(nodes=["a", "b"], target="c", port=8080, count=40, rate="400/s", duration="30s")
     with faults.active(flood):
-        until(lambda: _established(watch, "a") == _established(watch, "b") == 40, "the connections")
+        await_true(lambda: _established(watch, "a") == _established(watch, "b") == 40, "the connections")
         time.sleep(0.2)
         assert _established(watch, "a") == 40
     assert _established(watch, "a") == _established(watch, "b") == 0
@@ -136,11 +137,11 @@ def test_connection_flood(faults: Faults, watch: Watch) -> None:
 
 def test_c20_flood_ends_by_itself(faults: Faults, watch: Watch) -> None:
     """At its time, and nothing of it is left, although nobody heals it."""
-    entry = faults.inject(SlowRequests(nodes=["a"], target="c", port=8080, count=5, interval="100ms", duration="600ms"))
+    entry = faults.inject(SlowRequests(nodes=["a"], target="c", port=8080, count=5, interval="100ms", duration="3s"))
     assert _established(watch, "a") > 0
-    until(lambda: _established(watch, "a") == 0, "its end")
+    await_true(lambda: _established(watch, "a") == 0, "its end")
     mark = f"{watch.lab.id}/{entry.id}".encode()
-    until(lambda: not _marked(mark), "the helper to end")
+    await_true(lambda: not _marked(mark), "the helper to end")
     faults.heal(entry)
 
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from fault_world import Watch, until
+from fault_world import Watch
+from waiting import await_true
 
 from testbed.errors import WaitTimeout
 from testbed.faults.base import FaultBusy, FaultError, Memory
@@ -58,7 +59,7 @@ def test_beside_a_block(lab: Lab, watch: Watch) -> None:
     ]
     made = timeline(lab, *entries)
     with made:
-        until(lambda: Faults(lab).entries() and Faults(lab).entries()[0].state == "active", "the fault")
+        await_true(lambda: Faults(lab).entries() and Faults(lab).entries()[0].state == "active", "the fault")
         assert not watch.reaches("a", "b")
         with pytest.raises(WaitTimeout, match="1 of 2 faults"):
             made.wait(0.1)
@@ -71,7 +72,7 @@ def test_exception_in_the_block(lab: Lab, watch: Watch) -> None:
 
     def scenario() -> None:
         with timeline(lab, {"at": "+0s", "fault": "link-down", "link": ["a", "core"]}):
-            until(lambda: not watch.reaches("a", "b"), "the fault")
+            await_true(lambda: not watch.reaches("a", "b"), "the fault")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -174,7 +175,7 @@ def test_none_waits_for_one_that_is_slow(lab: Lab, watch: Watch, monkeypatch: py
         {"at": "+0.3s", **cut},
     )
     made.start()
-    until(lambda: sum(one.healed is not None for one in made.done) == 3, "all that are not blocked")
+    await_true(lambda: sum(one.healed is not None for one in made.done) == 3, "all that are not blocked")
     assert blocked.is_set()
     assert sorted(one.planned.fault for one in made.done if one.healed) == ["link-down", "pause", "pause"]
     assert {entry.kind: entry.state for entry in Faults(lab).entries()} == {"pause": "injecting", "kill": "healing"}

@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import await_true
 
-from testbed.errors import PreflightError, TestbedError, WaitTimeout
+from testbed.errors import PreflightError, TestbedError
 from testbed.lab import links, ownership, revival, snapshot
 from testbed.lab.down import reap
 from testbed.lab.events import Follower
@@ -175,7 +175,7 @@ def test_wire_that_was_killed_whole(state: Path, make_plan: MakePlan) -> None:
         os.kill(status.guard, signal.SIGSTOP)  # lest it is faster than we are
         os.kill(status.supervisor, signal.SIGKILL)
         os.kill(status.guard, signal.SIGKILL)
-        await_true("the end of the wire", lambda: not wire_engine.is_watched(lab.folder))
+        await_true(lambda: not wire_engine.is_watched(lab.folder), "the end of the wire")
 
     kill()
     assert links.impairment(lab, link)[0].delay_us == 10_000
@@ -186,22 +186,13 @@ def test_wire_that_was_killed_whole(state: Path, make_plan: MakePlan) -> None:
     assert 60 <= round_trip_ms(lab, "a", "b") < 75
     with revival.Caretaker(lab.folder):
         kill()
-        await_true("the wire", lambda: wire_engine.is_watched(lab.folder))
+        await_true(lambda: wire_engine.is_watched(lab.folder), "the wire")
         revival.wire(lab.folder).close()  # waits until it answers
         assert 60 <= round_trip_ms(lab, "a", "b") < 75
         lab.down()
     follower.stop()
     assert ownership.processes(lab.id) == {}
     assert [kind for kind in heard if kind in ("wire-died", "wire-restarted")] == ["wire-died", "wire-restarted"] * 3
-
-
-def await_true(what: str, condition: Callable[[], bool]) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        if time.monotonic() > deadline:
-            raise WaitTimeout(what, 20, "it did not come")
-        time.sleep(0.01)
 
 
 @pytest.mark.engine

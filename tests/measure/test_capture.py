@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from probe_world import Recorded, lab_of
+from waiting import await_true
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
@@ -31,13 +32,6 @@ def lab() -> Iterator[Lab]:
     """Two hosts and a router."""
     with lab_of(nodes={"a": None, "b": None, "r": {"kind": "router"}}, links=[["a", "r"], ["r", "b"]]) as made:
         yield made
-
-
-def _until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come true in {seconds} s"
-        time.sleep(0.01)
 
 
 def _flood(lab: Lab, count: int, size: int) -> None:
@@ -197,7 +191,7 @@ def test_an_interface_that_goes_and_is_made_anew(tmp_path: Path) -> None:
                 raw.send(bytes(12) + b"\x88\xb5" + bytes(763))
                 return any(packet.length == 777 for packet in pcapng.read(file).packets)
 
-            _until(seen, "a packet of the new device")
+            await_true(seen, "a packet of the new device")
         result = capture.stop()
     assert result.interrupted["b:eth0"] >= 1
     assert [packet.length for packet in pcapng.read(file).packets[:2]] == [98, 98]
@@ -254,7 +248,7 @@ def test_it_ends_with_the_one_who_started_it(lab: Lab, tmp_path: Path) -> None:
     assert ping(lab, "a", "b", count=1, timeout=5).lost == 0
     owner.send_signal(signal.SIGKILL)
     owner.communicate()
-    _until(lambda: not os.path.exists(f"/proc/{pid}/exe") or _zombie(pid), "the capture's end")
+    await_true(lambda: not os.path.exists(f"/proc/{pid}/exe") or _zombie(pid), "the capture's end")
     assert len(pcapng.read(file).packets) == 2
     assert pcapng.read(file).received == {0: 2}
 
@@ -272,7 +266,7 @@ def test_it_ends_with_the_lab(tmp_path: Path) -> None:
     with lab_of(name=f"short-{os.getpid()}", nodes={"a": None, "b": None}, links=[["a", "b"]]) as lab:
         capture = Capture(lab, "a", file=tmp_path / "a.pcapng").start()
         ping(lab, "a", "b", count=1, timeout=5)
-        _until(lambda: len(pcapng.read(tmp_path / "a.pcapng").packets) == 2, "two packets in the file")
+        await_true(lambda: len(pcapng.read(tmp_path / "a.pcapng").packets) == 2, "two packets in the file")
         lab.down()
         assert not capture.running()
         capture.wait(1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from socks_world import SIZE, World
+from waiting import await_true
 
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.measure.content import content_digest
@@ -22,13 +22,6 @@ from testbed.measure.store import Run, RunReader
 def world(tmp_path: Path) -> Iterator[World]:
     with World(tmp_path / "socks") as running:
         yield running
-
-
-def _wait(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come true in {seconds} s"
-        time.sleep(0.01)
 
 
 def clients(world: World, count: int) -> dict[str, Path]:
@@ -98,7 +91,7 @@ def test_a_load_can_be_stopped_from_outside(world: World) -> None:
     target = Target("stall", 80, "/file", SIZE, content_digest(SIZE, 3))
     load = ClientLoad(clients(world, 3), target, duration=3600)
     load.start()
-    _wait(lambda: world.hosts["stall"] == 3, "three requests")
+    await_true(lambda: world.hosts["stall"] == 3, "three requests")
     with pytest.raises(WaitTimeout, match="the end of the load"):
         load.join(0.01)
     load.stop(grace=0)
@@ -110,7 +103,7 @@ def test_stopping_again_shortens_the_grace(world: World) -> None:
     target = Target("stall", 80, "/file", SIZE, content_digest(SIZE, 3))
     load = ClientLoad(clients(world, 1), target, duration=3600, grace=3600)
     load.start()
-    _wait(lambda: world.hosts["stall"] == 1, "a request")
+    await_true(lambda: world.hosts["stall"] == 1, "a request")
     load.stop()
     load.stop(grace=0)
     assert dict(load.join(20).outcomes) == {"unfinished": 1}
@@ -124,7 +117,7 @@ def test_ctrl_c_reports_what_was_under_way(world: World) -> None:
     def interrupt() -> None:
         import signal
 
-        _wait(lambda: world.hosts["stall"] == 2, "two requests")
+        await_true(lambda: world.hosts["stall"] == 2, "two requests")
         signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()

@@ -6,11 +6,12 @@ import http.server
 import math
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 from probe_world import Recorded, lab_of, serving
+from waiting import await_true
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
@@ -26,13 +27,6 @@ def lab() -> Iterator[Lab]:
     """Two hosts and a router."""
     with lab_of(nodes={"a": None, "b": None, "r": {"kind": "router"}}, links=[["a", "r"], ["r", "b"]]) as made:
         yield made
-
-
-def _until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come true in {seconds} s"
-        time.sleep(0.005)
 
 
 def _goods(watch: Availability) -> int:
@@ -53,11 +47,11 @@ def _block(lab: Lab, blocked: bool) -> tuple[float, float]:
 def test_an_outage_is_seen_where_it_was(lab: Lab) -> None:
     recorded = Recorded()
     with Availability(lab, "a", "b", period=0.02, timeout=0.2, recorder=recorded) as watch:
-        _until(lambda: _goods(watch) >= 5, "five answers")
+        await_true(lambda: _goods(watch) >= 5, "five answers")
         down = _block(lab, True)
-        _until(lambda: watch.timeline.lost >= 5, "five lost")
+        await_true(lambda: watch.timeline.lost >= 5, "five lost")
         up = _block(lab, False)
-        _until(lambda: bool(watch.timeline.outages) and watch.timeline.outages[-1].complete, "the end of it")
+        await_true(lambda: bool(watch.timeline.outages) and watch.timeline.outages[-1].complete, "the end of it")
     seen = watch.stop()
     assert seen == watch.stop(), "a second stop returns the same"
     assert seen.kind == "ping"
@@ -91,11 +85,11 @@ def test_tcp_and_http(lab: Lab) -> None:
     with serving(lab, "b", 8080, answer):
         tcp = Availability(lab, "a", "b:8080", period=0.01, timeout=5).start()
         web = Availability(lab, "a", "http://b:8080/", period=0.01, timeout=5).start()
-        _until(lambda: _goods(tcp) >= 5 and _goods(web) >= 5, "answers of both")
+        await_true(lambda: _goods(tcp) >= 5 and _goods(web) >= 5, "answers of both")
         status = 503
-        _until(lambda: web.timeline.outcomes["http-503"] > 0, "a 503")
+        await_true(lambda: web.timeline.outcomes["http-503"] > 0, "a 503")
         web.stop()
-    _until(lambda: tcp.timeline.outcomes["refused"] > 0, "a refusal")
+    await_true(lambda: tcp.timeline.outcomes["refused"] > 0, "a refusal")
     seen = tcp.stop()
     assert (seen.kind, web.stop().kind) == ("tcp", "http")
     assert seen.outages[-1].end is None
@@ -108,7 +102,7 @@ def test_questions_do_not_wait_for_each_other(lab: Lab) -> None:
         listener.bind((str(lab.plan.address("b")), 7010))
         listener.listen(64)
         with Availability(lab, "a", "http://b:7010/", period=0.02, timeout=0.5) as watch:
-            _until(lambda: watch.timeline.lost >= 3, "three lost")
+            await_true(lambda: watch.timeline.lost >= 3, "three lost")
         attempts = watch.stop().attempts
     starts = [attempt.started for attempt in attempts]
     assert min(b - a for a, b in pairwise(starts)) < 0.4

@@ -19,17 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import await_true
 
 from testbed.errors import TestbedError
 from testbed.measure.store import Run, RunReader, StoreError, runs_in, runs_root
 from testbed.plan.types import Node, Plan
-
-
-def _wait(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come true in {seconds} s"
-        time.sleep(0.01)
 
 
 def test_the_folder_says_what_ran_on_what(make_run: Callable[..., Run], plan: Plan) -> None:
@@ -86,7 +80,7 @@ def test_an_event_can_be_read_once_event_has_returned(run: Run) -> None:
 
 def test_samples_can_be_read_soon_without_any_event(run: Run) -> None:
     run.sample("cpu", "", 0.25)
-    _wait(lambda: bool(RunReader(run.path).samples("cpu")), "the sample's commit")
+    await_true(lambda: bool(RunReader(run.path).samples("cpu")), "the sample's commit")
 
 
 def test_many_threads_write_at_once(run: Run) -> None:

@@ -6,12 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from waiting import await_true
 
 from testbed.errors import TestbedError
 from testbed.measure.sampler import Counter, Sampler, _parse, link_counters
@@ -25,13 +25,6 @@ Inter-|   Receive                                                |  Transmit
     lo:    100       1    0    0    0     0          0         0      200       2    0    0 0 0 0 0
 odd:name-1: 12345678901 7 0 3 0 0 0 0 99 8 0 4 0 0 0 0
 """
-
-
-def _wait(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come true in {seconds} s"
-        time.sleep(0.01)
 
 
 def test_proc_net_dev_is_read_by_column() -> None:
@@ -61,7 +54,7 @@ def test_counters_stand_at_the_routers_side() -> None:
 def test_samples_are_due_at_multiples_of_the_period(run: Run) -> None:
     period = 0.05
     with Sampler(run, period=period) as sampler:
-        _wait(lambda: len(RunReader(run.path).samples("sampling_late")) > 20, "twenty samples")
+        await_true(lambda: len(RunReader(run.path).samples("sampling_late")) > 20, "twenty samples")
     sampler.stop()  # idle
     run.close("passed")
     late = RunReader(run.path).samples("sampling_late")
@@ -89,7 +82,7 @@ def test_a_busy_machine_looks_busy(run: Run) -> None:
         sampler = Sampler(run, period=0.3)
         sampler.process("spinner", spinners[0].pid)
         with sampler:
-            _wait(lambda: len(RunReader(run.path).samples("cpu_busy")) >= 3, "three samples of the CPU")
+            await_true(lambda: len(RunReader(run.path).samples("cpu_busy")) >= 3, "three samples of the CPU")
     finally:
         for spinner in spinners:
             spinner.kill()
@@ -109,11 +102,13 @@ def test_a_process_that_ends_stops_being_sampled(run: Run) -> None:
     sampler.process("child", child.pid)
     sampler.process("nobody", 2**22 + 1)
     with sampler:
-        _wait(lambda: bool(RunReader(run.path).samples("rss_bytes", "child")), "a sample of the child")
+        await_true(lambda: bool(RunReader(run.path).samples("rss_bytes", "child")), "a sample of the child")
         child.kill()
         child.wait()
         seen = len(RunReader(run.path).samples("sampling_late"))
-        _wait(lambda: len(RunReader(run.path).samples("sampling_late")) > seen + 3, "samples after the child's end")
+        await_true(
+            lambda: len(RunReader(run.path).samples("sampling_late")) > seen + 3, "samples after the child's end"
+        )
     assert not RunReader(run.path).samples("rss_bytes", "nobody")
 
 

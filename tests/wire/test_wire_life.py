@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from waiting import await_true
 from wire_traffic import (
     ANY_CORE,
     MakeWorld,
@@ -18,7 +19,6 @@ from wire_traffic import (
     link_name,
     reaches,
     round_trips,
-    wait_for,
 )
 
 from bench.wire_world import World, pair, star
@@ -53,12 +53,12 @@ def test_killed_core_is_replaced(make_world: MakeWorld) -> None:
         stream.send(range(200), pause=0.001)
         os.kill(old, signal.SIGKILL)
         stream.send(range(200, 400), pause=0.001)
-        wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+        await_true(lambda: bool(events(world, "wire-restarted")), "the restart")
         assert wire.links() == live
         status = wire.status()
         assert status.pid not in (old, None)
         assert status.starts == 2
-        wait_for("the link", lambda: reaches(world))
+        await_true(lambda: reaches(world), "the link")
         stream.send(range(1000, 1100), pause=0.001)
         numbers = [arrival.number for arrival in stream.receive(10**6, last=1099)]
         assert numbers == sorted(set(numbers))
@@ -85,11 +85,11 @@ def test_link_fails_closed(make_world: MakeWorld) -> None:
     os.kill(world.supervisor, signal.SIGSTOP)
     try:
         os.kill(pid, signal.SIGKILL)
-        wait_for("the loss of the carrier", lambda: not has_carrier(world, "a") and not has_carrier(world, "b"))
+        await_true(lambda: not has_carrier(world, "a") and not has_carrier(world, "b"), "the loss of the carrier")
         assert not reaches(world, within=0.3)
     finally:
         os.kill(world.supervisor, signal.SIGCONT)
-    wait_for("the link", lambda: reaches(world))
+    await_true(lambda: reaches(world), "the link")
     assert has_carrier(world, "a")
     with world.wire() as wire:
         assert wire.statistics()[link_name(world)]["backward"].counters.lost == 0
@@ -100,12 +100,12 @@ def test_hanging_core_is_replaced(make_world: MakeWorld) -> None:
     world = make_world(pair(delay="1ms"), hang=0.3)
     old = core_pid(world)
     os.kill(old, signal.SIGSTOP)
-    wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+    await_true(lambda: bool(events(world, "wire-restarted")), "the restart")
     (hung,) = events(world, "wire-hung")
     assert hung["pid"] == old
     assert not Path(f"/proc/{old}").exists()
     assert core_pid(world) != old
-    wait_for("the link", lambda: reaches(world))
+    await_true(lambda: reaches(world), "the link")
 
 
 def test_short_stop_loses_nothing(make_world: MakeWorld) -> None:
@@ -127,7 +127,7 @@ def test_change_while_the_core_hangs(make_world: MakeWorld) -> None:
     with world.wire() as wire:
         os.kill(core_pid(world), signal.SIGSTOP)
         assert wire.change(link_name(world), forward={"delay_us": 30_000}).forward.delay_us == 30_000
-        wait_for("the link", lambda: reaches(world))
+        await_true(lambda: reaches(world), "the link")
     times = round_trips(world)
     assert times[0] >= 31 - 0.2
 
@@ -138,11 +138,11 @@ def test_cut_link_stays_cut_through_a_restart(make_world: MakeWorld) -> None:
     with world.wire() as wire:
         wire.set_up(link_name(world), False)
         os.kill(core_pid(world), signal.SIGKILL)
-        wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+        await_true(lambda: bool(events(world, "wire-restarted")), "the restart")
         assert not reaches(world, within=0.3)
         assert not has_carrier(world, "b")
         wire.set_up(link_name(world), True)
-        wait_for("the link", lambda: reaches(world))
+        await_true(lambda: reaches(world), "the link")
 
 
 @ANY_CORE
@@ -151,8 +151,8 @@ def test_dying_again_and_again(make_world: MakeWorld) -> None:
     world = make_world(star(3, delay="1ms"))
     for count in range(1, 7):
         os.kill(core_pid(world), signal.SIGKILL)
-        wait_for("the restart", lambda count=count: len(events(world, "wire-restarted")) == count)
-    wait_for("the link", lambda: reaches(world, "h1", "h3"))
+        await_true(lambda count=count: len(events(world, "wire-restarted")) == count, "the restart")
+    await_true(lambda: reaches(world, "h1", "h3"), "the link")
     assert len(events(world, "wire-died")) == 6
 
 
@@ -162,12 +162,12 @@ def test_namespace_that_is_gone(make_world: MakeWorld) -> None:
     world = make_world(star(2, delay="1ms"))
     ownership.namespace.remove(world.path("h1"))
     os.kill(core_pid(world), signal.SIGKILL)
-    wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+    await_true(lambda: bool(events(world, "wire-restarted")), "the restart")
     with world.wire() as wire:
         status = wire.status()
         assert list(status.closed) == [world.plan.links[0].name]
         wire.change(world.plan.links[0].name, forward={"delay_us": 5})
-    wait_for("the other link", lambda: reaches(world, "h2", "core"))
+    await_true(lambda: reaches(world, "h2", "core"), "the other link")
     assert events(world, "wire-link-closed")[0]["link"] == world.plan.links[0].name
 
 
@@ -180,12 +180,12 @@ def test_killed_supervisor_is_replaced(make_world: MakeWorld) -> None:
     kept = {node: addresses_and_routes(world, node) for node in "ab"}
     with world.wire() as wire, Stream(world) as stream:
         wire.change(name, forward={"delay_us": 300_000})
-        wait_for("the state on disk", lambda: "300000" in (world.folder / "wire.json").read_text())
+        await_true(lambda: "300000" in (world.folder / "wire.json").read_text(), "the state on disk")
         before = wire.status()
         stream.send(range(50))
-        wait_for("the frames", lambda: wire.statistics()[name]["forward"].counters.frames >= 50)
+        await_true(lambda: wire.statistics()[name]["forward"].counters.frames >= 50, "the frames")
         os.kill(before.supervisor, signal.SIGKILL)
-        wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
+        await_true(lambda: bool(events(world, "wire-restarted")), "the restart")
     with engine.connect(world.folder) as wire:
         after = wire.status()
         assert after.guard == before.guard
@@ -195,7 +195,7 @@ def test_killed_supervisor_is_replaced(make_world: MakeWorld) -> None:
         assert wire.links()[name].forward.delay_us == 300_000
         assert wire.statistics()[name]["forward"].counters.frames >= 50
         wire.change(name, forward={"delay_us": 20_000})
-    wait_for("the link", lambda: reaches(world))
+    await_true(lambda: reaches(world), "the link")
     assert round_trips(world, 5)[0] >= 21 - 0.2
     assert {node: addresses_and_routes(world, node) for node in "ab"} == kept
     (died,), (restarted,) = events(world, "wire-died"), events(world, "wire-restarted")
@@ -214,17 +214,17 @@ def test_killed_guard_is_replaced(make_world: MakeWorld) -> None:
         before = wire.status()
         os.kill(before.guard, signal.SIGKILL)
         stream.send(range(200), pause=0.001)
-        wait_for("another guard", lambda: bool(events(world, "wire-guard-restarted")))
+        await_true(lambda: bool(events(world, "wire-guard-restarted")), "another guard")
         assert [arrival.number for arrival in stream.receive(200)] == list(range(200))
         after = wire.status()
     assert after.guard not in (before.guard, 0)
     assert (after.supervisor, after.pid) == (before.supervisor, before.pid)
     assert not events(world, "wire-died")
     assert events(world, "wire-guard-died")[0]["pid"] == before.guard
-    wait_for("its being at work", lambda: "guard" in Path(f"/proc/{after.guard}/cmdline").read_text())
+    await_true(lambda: "guard" in Path(f"/proc/{after.guard}/cmdline").read_text(), "its being at work")
     os.kill(after.supervisor, signal.SIGKILL)
-    wait_for("the restart", lambda: bool(events(world, "wire-restarted")))
-    wait_for("the link", lambda: reaches(world))
+    await_true(lambda: bool(events(world, "wire-restarted")), "the restart")
+    await_true(lambda: reaches(world), "the link")
     with engine.connect(world.folder) as wire:
         assert wire.status().guard == after.guard
 
@@ -237,20 +237,20 @@ def test_all_of_it_is_killed(make_world: MakeWorld) -> None:
     assert not engine.revive(world.folder)
     with world.wire() as wire:
         wire.change(link_name(world), forward={"delay_us": 20_000})
-        wait_for("the state on disk", lambda: "20000" in (world.folder / "wire.json").read_text())
+        await_true(lambda: "20000" in (world.folder / "wire.json").read_text(), "the state on disk")
         status = wire.status()
     assert status.pid
     os.kill(status.guard, signal.SIGSTOP)
     os.kill(status.supervisor, signal.SIGKILL)
     os.kill(status.guard, signal.SIGKILL)
     for pid in (status.guard, status.supervisor, status.pid):
-        wait_for("the end of all of it", lambda pid=pid: start_time(pid) is None)
-    wait_for("the loss of the carrier", lambda: not has_carrier(world, "a"))
+        await_true(lambda pid=pid: start_time(pid) is None, "the end of all of it")
+    await_true(lambda: not has_carrier(world, "a"), "the loss of the carrier")
     with pytest.raises(TestbedError, match=r"no answer.*\n.*it was killed"):
         engine.connect(world.folder)
     assert engine.revive(world.folder)
     assert not engine.revive(world.folder)
-    wait_for("the link", lambda: reaches(world))
+    await_true(lambda: reaches(world), "the link")
     assert round_trips(world, 5)[0] >= 21 - 0.2
     assert [event["how"] for event in events(world, "wire-died")] == ["guard and supervisor were gone"]
     assert len(events(world, "wire-restarted")) == 1
@@ -286,7 +286,7 @@ def test_start_without_taps_fails_clearly(core: str, tmp_path: Path) -> None:
     link = WireLink("x--y", TapEnd("/run/netns/tb-nowhere-x", "eth0"), TapEnd("/run/netns/tb-nowhere-y", "eth0"))
     with pytest.raises(ApplyError, match="link x--y: cannot enter /run/netns/tb-nowhere-x: No such file"):
         engine.start(tmp_path, "0badcafe", [link])
-    wait_for("the end of it", lambda: not ownership.processes("0badcafe"))
+    await_true(lambda: not ownership.processes("0badcafe"), "the end of it")
 
 
 @ANY_CORE

@@ -9,7 +9,8 @@ import threading
 import time
 
 import pytest
-from wire_traffic import ANY_CORE, MakeWorld, Stream, link_name, reaches, reference, round_trips, wait_for
+from waiting import await_true
+from wire_traffic import ANY_CORE, MakeWorld, Stream, link_name, reaches, reference, round_trips
 
 from bench.wire_world import World, pair, plan_of, star
 from testbed.net.wire.model import behaviour
@@ -237,12 +238,12 @@ def test_full_queue_drops_and_counts(make_world: MakeWorld) -> None:
         settings = wire.change(name, forward={"delay_us": 600_000_000, "rate_bps": 1000}).forward
         room = behaviour(settings).limit_bytes // (HEADERS + 1400 + VNET_HEADER + OVERHEAD)
         stream.send(range(room + 500), size=1400, pause=0.001, burst=100)
-        wait_for("frames", lambda: wire.statistics()[name]["forward"].counters.frames == room + 500)
+        await_true(lambda: wire.statistics()[name]["forward"].counters.frames == room + 500, "frames")
         counters = wire.statistics()[name]["forward"].counters
         assert (counters.full, counters.in_flight) == (500, room)
         wire.change(name, forward={"rate_bps": 10**9})
         stream.send([1])
-        wait_for("a frame", lambda: wire.statistics()[name]["forward"].counters.in_flight == room + 1)
+        await_true(lambda: wire.statistics()[name]["forward"].counters.in_flight == room + 1, "a frame")
 
 
 @ANY_CORE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from waiting import await_true
 from wire_traffic import (
     ANY_CORE,
     MakeWorld,
@@ -13,7 +14,6 @@ from wire_traffic import (
     reaches,
     reference,
     round_trips,
-    wait_for,
 )
 
 from bench.wire_world import pair, star
@@ -71,7 +71,7 @@ def test_shorter_delay_keeps_order(make_world: MakeWorld) -> None:
         for reorder, wanted in ((False, [*range(11)]), (True, [10, *range(10)])):
             wire.change(name, forward={"delay_us": 400_000, "reorder": reorder})
             stream.send(range(10))
-            wait_for("packets in flight", lambda: wire.statistics()[name]["forward"].counters.in_flight == 10)
+            await_true(lambda: wire.statistics()[name]["forward"].counters.in_flight == 10, "packets in flight")
             wire.change(name, forward={"delay_us": 0})
             stream.send([10])
             assert [arrival.number for arrival in stream.receive(11)] == wanted
@@ -86,7 +86,7 @@ def test_loss_set_live_is_the_model_s(make_world: MakeWorld) -> None:
     wanted += [number for number in range(500, 1000) if it.arrive(number, 100)]
     with world.wire() as wire, Stream(world) as stream:
         stream.send(range(500), pause=0.001, burst=10)
-        wait_for("frames", lambda: wire.statistics()[link_name(world)]["forward"].counters.frames == 500)
+        await_true(lambda: wire.statistics()[link_name(world)]["forward"].counters.frames == 500, "frames")
         wire.change(link_name(world), forward={"loss": 0.5})
         stream.send(range(500, 1000), pause=0.001, burst=10)
         assert [arrival.number for arrival in stream.receive(len(wanted))] == wanted
@@ -114,7 +114,7 @@ def test_down_and_up(make_world: MakeWorld) -> None:
     with world.wire() as wire, Stream(world) as stream:
         wire.change(name, forward={"delay_us": 3_000_000})
         stream.send(range(20))
-        wait_for("packets in flight", lambda: wire.statistics()[name]["forward"].counters.in_flight == 20)
+        await_true(lambda: wire.statistics()[name]["forward"].counters.in_flight == 20, "packets in flight")
         assert not wire.set_up(name, False).up
         assert not has_carrier(world, "a")
         assert not has_carrier(world, "b")
@@ -122,7 +122,7 @@ def test_down_and_up(make_world: MakeWorld) -> None:
         assert wire.statistics()[name]["forward"].counters.in_flight == 0
         wire.change(name, forward={"delay_us": 10_000})
         assert wire.set_up(name, True).up
-        wait_for("the link", lambda: reaches(world))
+        await_true(lambda: reaches(world), "the link")
         assert has_carrier(world, "a")
         assert {node: addresses_and_routes(world, node) for node in "ab"} == kept
         stream.send([100])
@@ -139,13 +139,13 @@ def test_remove_and_add(make_world: MakeWorld) -> None:
     with world.wire() as wire:
         wire.remove(name)
         assert list(wire.links()) == [world.plan.links[1].name]
-        wait_for("the loss of the carrier", lambda: not has_carrier(world, "h1"))
+        await_true(lambda: not has_carrier(world, "h1"), "the loss of the carrier")
         assert not reaches(world, "h1", "core")
         wire.add(link.with_settings("forward", Settings(delay_us=40_000)))
         assert wire.links()[name].forward.delay_us == 40_000
         wire.add(link.with_settings("forward", Settings(delay_us=50_000)))
         assert wire.statistics(name)[name]["forward"].counters.frames == 0
-        wait_for("the link", lambda: reaches(world, "h1", "core"))
+        await_true(lambda: reaches(world, "h1", "core"), "the link")
         assert round_trips(world, 5, "h1", "core")[0] >= 55 - 0.2
         with pytest.raises(TestbedError, match="there is no interface eth7"):
             wire.add(link.__class__("other", link.a.__class__(link.a.namespace, "eth7"), link.b))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.wire_world import World
-from testbed.errors import TestbedError, WaitTimeout
+from testbed.errors import TestbedError
 from testbed.net.wire import native
 from testbed.net.wire.model import Direction, behaviour, seeds
 from testbed.net.wire.settings import settings_of
@@ -112,15 +112,6 @@ def events(world: World, kind: str) -> list[dict[str, Any]]:
     """The events of a kind that the wire has recorded."""
     lines = (world.folder / "events.jsonl").read_text().splitlines()
     return [event for line in lines if (event := json.loads(line))["kind"] == kind]
-
-
-def wait_for(what: str, condition: Callable[[], bool], timeout: float = 15) -> None:
-    """Wait until ``condition`` holds."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise WaitTimeout(what, timeout, "it did not happen")
-        time.sleep(0.01)
 
 
 def reaches(world: World, source: str = "a", target: str = "b", within: float = 1) -> bool:
