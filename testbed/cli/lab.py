@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    file: Annotated[Path, typer.Argument(help="The topology.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The topology.")],
     name: Annotated[str | None, typer.Option("--name", "-n", help="Name of the lab; default: the topology's.")] = None,
     runtime: Annotated[str | None, typer.Option(help="`process` or `container` for every node.")] = None,
     impair: Annotated[str | None, typer.Option(help="`netem` or `wire` for links with delay, jitter, loss.")] = None,
@@ -110,7 +110,7 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] 
 
 
 def exec_(
-    node: Annotated[str, typer.Argument(help="A node of the lab.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")],
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments; no shell.")],
     name: LabName = None,
     user: Annotated[bool, typer.Option("--user", help="As the unprivileged user rather than as root.")] = False,
@@ -121,7 +121,7 @@ def exec_(
 
 
 def shell(
-    node: Annotated[str, typer.Argument(help="A node of the lab.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")],
     name: LabName = None,
 ) -> None:
     """Open a shell in a node, as root."""
@@ -134,7 +134,7 @@ def shell(
 
 
 def logs(
-    node: Annotated[str, typer.Argument(help="A node of the lab.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")],
     service: Annotated[str | None, typer.Option("--service", "-s", help="One program's log alone.")] = None,
     lines: Annotated[int, typer.Option("--lines", help="How many lines of each log.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the logs grow.")] = False,

@@ -19,8 +19,8 @@ def register(app: typer.Typer) -> None:
 
 
 def link(
-    a: Annotated[str, typer.Argument(help="One end: NODE or NODE:INTERFACE.")],
-    b: Annotated[str, typer.Argument(help="The other end.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="One end: NODE or NODE:INTERFACE.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other end.")],
     delay: Annotated[str | None, typer.Option(help="One-way delay, such as 80ms.")] = None,
     jitter: Annotated[str | None, typer.Option(help="Half width of the delay's variation.")] = None,
     loss: Annotated[str | None, typer.Option(help="Share of packets lost, such as 0.5%.")] = None,

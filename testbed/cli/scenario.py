@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="Name of a scenario (see `testbed scenarios`), or its file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario (see `testbed scenarios`), or its file.")],
     topology: Annotated[Path | None, typer.Option("--topology", "-t", help="Instead of the scenario's own.")] = None,
     repeats: Annotated[int, typer.Option("--repeats", "-r", min=1, help="Repeat each measurement.")] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the topology's own.")] = None,
