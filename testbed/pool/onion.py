@@ -237,8 +237,8 @@ class OnionPool:
     def _repair(self, instance: str) -> list[str]:
         """See to it that all HSDirs have its descriptor; those that had to be given it.
 
-        They also refuse one that is newer: a testing network's second consensus sets the clock of counters back, by
-        what the first interval between votes was shorter than the others.
+        They may refuse a newer one: counters count seconds from a moment that follows from the consensus, and the
+        second consensus of a testing network may move that moment on by the time since the first.
         """
         given: list[str] = []
         for _ in range(REPAIRS):
