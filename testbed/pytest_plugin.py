@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,16 @@ import pytest
 
 from testbed.errors import TestbedError
 from testbed.progress import Progress, Silent
+from testbed.scenario_module import (
+    RecordedProgress,
+    begin_measuring,
+    find_topology,
+    keep_logs,
+    lab_name,
+    module_wants,
+    parameters_of,
+    tor_start,
+)
 
 if TYPE_CHECKING:
     from testbed.faults.faults import Faults
@@ -121,15 +130,6 @@ def testbed_plan(request: pytest.FixtureRequest) -> tuple[Topology, Plan, Path]:
     return topology, plan, path
 
 
-def find_topology(named: str, scenario: Path) -> Path:
-    """A scenario's topology: beside it, in the ``topologies`` folder beside its folder, or where the path says."""
-    places = [scenario.parent / named, scenario.parent.parent / "topologies" / named, Path(named)]
-    for place in places:
-        if place.is_file():
-            return place
-    raise TestbedError(f"there is no topology {named!r}", remedy=f"looked at {', '.join(map(str, places))}")
-
-
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path]) -> Iterator[Lab]:
     """The lab of the module's topology, up; down again after the module's last test."""
@@ -141,11 +141,11 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
     config = request.config
     _, plan, path = testbed_plan
     marker = request.node.get_closest_marker("testbed")
-    recorder = request.getfixturevalue("measure") if _wants(request, "measure") else None
-    progress = _Recorded(config.stash[_progress], recorder)
+    recorder = request.getfixturevalue("measure") if module_wants(request, "measure") else None
+    progress = RecordedProgress(config.stash[_progress], recorder)
     started = up(
         plan,
-        _lab_name(plan, request.path),
+        lab_name(plan, request.path),
         runtime=config.getoption("testbed_runtime"),
         progress=progress,
         hold=marker.kwargs.get("hold", ()) if marker else (),
@@ -155,11 +155,11 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
         warm=not config.getoption("testbed_cold"),
     )
     if recorder:
-        recorder.run.update(impairment=started.record.impair or "none", **_tor_start(started, request))
+        recorder.run.update(impairment=started.record.impair or "none", **tor_start(started, request))
         started.listeners.append(recorder.run.listener)
         others = Follower(started.folder, recorder.run.listener)
     try:
-        _begin(request, started, recorder)
+        begin_measuring(request, started, recorder)
     except BaseException:
         started.down()
         raise
@@ -169,38 +169,11 @@ def lab(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, Path
         others.stop()
         recorder.stop()  # its samplers read the lab's namespaces
         record_carried(started.folder, recorder.run)
-        _keep_logs(started, recorder)
+        keep_logs(started, recorder)
     if config.getoption("testbed_keep"):
         config.stash[_kept].append(started.name)
     else:
         started.down()
-
-
-def _tor_start(started: Lab, request: pytest.FixtureRequest) -> dict[str, str]:
-    """How a private Tor network that is up was started, for the run's manifest."""
-    marker = request.node.get_closest_marker("testbed")
-    if "tor" not in started.plan.sections or (marker and "tor" in marker.kwargs.get("hold", ())):
-        return {}
-    return {"tor_start": "warm" if started.subsystem("tor").warm else "cold"}
-
-
-def _begin(request: pytest.FixtureRequest, started: Lab, recorder: Measure | None) -> None:
-    """Begin the captures that were asked for, and try the links before anything is measured on them."""
-    places = request.config.getoption("testbed_pcap")
-    if recorder is None:
-        if places:
-            raise TestbedError(
-                "--testbed-pcap: this scenario records no run that a capture could go to",
-                where=str(request.path),
-                remedy="have a test of it use the fixture `measure`",
-            )
-        return
-    for place in places:
-        recorder.capture(started, place)
-    marker = request.node.get_closest_marker("testbed")
-    wanted = marker.kwargs.get("fidelity", True) if marker else True
-    if wanted and not request.config.getoption("testbed_no_fidelity"):
-        recorder.check_fidelity(started)
 
 
 @pytest.fixture
@@ -234,7 +207,7 @@ def measure(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, 
     _, plan, path = testbed_plan
     root = Path(config.getoption("testbed_runs") or runs_root())
     repeats = config.getoption("testbed_repeats")
-    parameters = _parameters(request)
+    parameters = parameters_of(request)
     run = Run.create(
         root,
         request.path.stem,
@@ -274,62 +247,6 @@ def _finish(config: pytest.Config, module: str, recorder: Measure) -> None:
     config.stash[_progress].update("report", 0, 1)
     build_report(run.path)
     config.stash[_progress].update("report", 1, 1)
-
-
-def _keep_logs(lab: Lab, recorder: Measure) -> None:
-    """Copy the nodes' logs into the run folder before they go with the lab."""
-    import shutil
-
-    for node in lab.plan.nodes:
-        for log in lab.node_folder(node.name).glob("*.log"):
-            shutil.copyfile(log, recorder.path / "logs" / f"{node.name}-{log.name}")
-
-
-def _wants(request: pytest.FixtureRequest, fixture: str) -> bool:
-    """Whether any test of the module uses ``fixture``."""
-    items = (item for item in request.session.items if item.path == request.path)
-    return any(fixture in getattr(item, "fixturenames", ()) for item in items)
-
-
-def _lab_name(plan: Plan, scenario: Path) -> str:
-    """One name a session and worker, so that several sessions can be at work on the same topology."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    return "-".join(word for word in (plan.name, scenario.stem.replace("_", "-"), worker, str(os.getpid())) if word)
-
-
-def _parameters(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The scenario's parameters: its own defaults and what the command line says."""
-    marker = request.node.get_closest_marker("testbed")
-    values: dict[str, str] = dict(marker.kwargs.get("parameters", {})) if marker else {}
-    for word in request.config.getoption("testbed_param"):
-        key, separator, value = word.partition("=")
-        if not separator:
-            raise TestbedError(f"parameter {word!r} has no value", remedy="write KEY=VALUE")
-        if key not in values:
-            known = ", ".join(values) or "none"
-            raise TestbedError(f"{request.path.stem} has no parameter {key!r}", remedy=f"it has: {known}")
-        values[key] = value
-    return values
-
-
-class _Recorded:
-    """Passes progress on, and records the end of each stage in the run."""
-
-    def __init__(self, progress: Progress, recorder: Measure | None) -> None:
-        self._progress = progress
-        self._recorder = recorder
-        self._done: set[str] = set()
-        self._lock = threading.Lock()
-
-    def update(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """Pass on; the first time that a stage is over is an event."""
-        self._progress.update(stage, done, total, note)
-        with self._lock:
-            over = done >= total and stage not in self._done
-            if over:
-                self._done.add(stage)
-        if over and self._recorder:
-            self._recorder.event("stage", stage=stage, count=total, note=note)
 
 
 @pytest.hookimpl(wrapper=True)
