@@ -228,6 +228,14 @@ class HealthSpec(Spec):
         return self
 
 
+def _off(value: Any) -> Any:
+    """``health: false`` is none at all."""
+    return None if value is False else value
+
+
+Watching = Annotated[Annotated[HealthSpec, _Short({"const": False})] | None, BeforeValidator(_off)]
+
+
 class RedirectSpec(Spec):
     """Of mode `redirect`."""
 
@@ -248,9 +256,9 @@ class RedirectSpec(Spec):
         description="Users of a provider whose link is down: by the nearest way, or by the education network.",
     )
     keep: Duration | None = Field(
-        None, description="How long browsers may keep a redirect, whole seconds; null: the answer says nothing of it."
+        None, description="How long browsers may keep a redirect, in whole seconds; otherwise answers do not say."
     )
-    health: HealthSpec | None = Field(HealthSpec(), description="Watching links and redirector; null: nobody watches.")
+    health: Watching = Field(HealthSpec(), description="Watching links and redirector; false: nobody watches.")
 
     @model_validator(mode="after")
     def _whole_seconds(self) -> RedirectSpec:
@@ -282,5 +290,5 @@ class EdgeSpec(Spec):
     redirect: RedirectSpec = Field(RedirectSpec(), description="Of mode `redirect`.")
     dns: DnsSpec = Field(DnsSpec(), description="The name servers.")
     bgp: BgpSpec = Field(BgpSpec(), description="Of mode `bgp`.")
-    filter: FilterSpec | None = Field(None, description="Protection of the sites; null: none.")
+    filter: FilterSpec | None = Field(None, description="Protection of the sites; otherwise none.")
     content: ContentSpec = Field(ContentSpec(), description="What every site serves.")

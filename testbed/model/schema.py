@@ -64,5 +64,5 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Optional in a model means that the key may be left out, not that it may be null."""
     parts = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
     if len(parts) != 1:
-        return schema
+        return {**schema, "anyOf": parts} if parts else schema
     return {**parts[0], **{keyword: value for keyword, value in schema.items() if keyword != "anyOf"}}
