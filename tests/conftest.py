@@ -24,8 +24,23 @@ settings.register_profile("explore", deadline=None)  # new ones: pytest --hypoth
 settings.load_profile("testbed")  # deadline: a slow machine is no failure
 
 
-def pytest_configure() -> None:
-    """Ctrl-C works in what the tests start also where a shell has started them in the background, and so without it."""
+WARNINGS = (
+    "error",
+    # What a later version of a library or of Python will change is no failure of today's.
+    "default::DeprecationWarning",
+    "default::PendingDeprecationWarning",
+    # These come when garbage is collected or a thread happens to end, in whatever test runs then: they are shown.
+    "default::ResourceWarning",
+    "default::pytest.PytestUnraisableExceptionWarning",
+    "default::pytest.PytestUnhandledThreadExceptionWarning",
+)
+"""What fails a test. Here and not in pyproject.toml, which holds for scenarios too."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Warnings are errors. Ctrl-C works in what the tests start also where a shell started them in the background."""
+    for line in WARNINGS:
+        config.addinivalue_line("filterwarnings", line)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
