@@ -75,9 +75,9 @@ def test_late_starter(recorded) -> None:  # type: ignore[no-untyped-def]
         "onion_late_starter",
         SMALL,
         instances="2",
-        seconds="5s",
+        seconds="3s",
         republish="3s",
-        limit="5s",
+        limit="3s",
         pause="300ms",
         every="700ms",
     )
@@ -102,7 +102,7 @@ def test_late_starter(recorded) -> None:  # type: ignore[no-untyped-def]
 
 def test_takeover(recorded) -> None:  # type: ignore[no-untyped-def]
     """One serves and dies; two with its key take over; their revision counters are recorded."""
-    found = recorded("onion_takeover", SMALL, instances="2", seconds="5s", limit="5s", pause="300ms", every="700ms")
+    found = recorded("onion_takeover", SMALL, instances="2", seconds="3s", limit="4s", pause="300ms", every="700ms")
     (step,) = found.steps()
     assert step.detail["holder"] == "shop3"
     moments = {event.detail["what"]: event.t for event in found.events("moment")}
@@ -120,7 +120,7 @@ def test_takeover(recorded) -> None:  # type: ignore[no-untyped-def]
 
 def test_hsdir_loss(recorded) -> None:  # type: ignore[no-untyped-def]
     """Fresh clients with nobody dead, another relay dead, an HSDir dead, and that one back without descriptors."""
-    found = recorded("onion_hsdir_loss", SMALL, instances="2", dead="1", fresh="6", timeout="15s")
+    found = recorded("onion_hsdir_loss", SMALL, instances="2", dead="1", fresh="6", parallel="6", timeout="10s")
     steps = {step.detail["what"]: step for step in found.steps()}
     assert list(steps) == ["none", "others", "hsdirs", "back"]
     ended, back = found.events("ended"), found.events("back")
