@@ -34,11 +34,7 @@ class Restart(Fault):
 
     def remember(self, lab: Lab) -> Memory:
         """What runs now, by pid."""
-        names = programs.running(lab, self.node, self.service)
-        if not names:
-            raise FaultError(f"no program runs in node {self.node}")
-        known = lab.services(self.node)
-        return {"names": names, "pids": {name: known[name][0].pid for name in names}}
+        return programs.remember(lab, self.node, self.service)
 
     def inject(self, lab: Lab, memory: Memory) -> None:
         """End and start."""

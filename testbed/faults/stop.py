@@ -31,11 +31,7 @@ class Stop(Fault):
 
     def remember(self, lab: Lab) -> Memory:
         """What runs now."""
-        names = programs.running(lab, self.node, self.service)
-        if not names:
-            raise FaultError(f"no program runs in node {self.node}")
-        known = lab.services(self.node)
-        return {"names": names, "pids": {name: known[name][0].pid for name in names}}
+        return programs.remember(lab, self.node, self.service)
 
     def inject(self, lab: Lab, memory: Memory) -> None:
         """Ask each program, and wait until it and what it started is gone."""

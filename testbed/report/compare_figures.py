@@ -15,6 +15,7 @@ from typing import Literal
 from testbed.measure.downloads import Recorded, downloads
 from testbed.measure.reader import Event, RunReader, Sample, Step
 from testbed.measure.stats import Estimate, Time, bootstrap_median, growth, jain, median_time, shares
+from testbed.report.numbers import natural
 
 Unit = Literal["s", "share", "index", "bytes", "bit/s", "count"]
 OUTSIDE = "outside of steps"
@@ -138,7 +139,7 @@ class _Collector:
                 if download.ok and download.instance:
                     counted[download.instance] = counted.get(download.instance, 0) + 1
         nodes, number = step.detail.get("nodes"), step.detail.get("instances")
-        names = sorted(counted, key=_natural)
+        names = sorted(counted, key=natural)
         if isinstance(nodes, list):
             names = [str(name) for name in nodes]
         elif isinstance(number, int):
@@ -202,7 +203,3 @@ def _started(event: Event) -> float:
 
 def _ended(event: Event) -> float:
     return float(event.detail.get("ended", event.t))
-
-
-def _natural(name: str) -> list[str | int]:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 from testbed.measure.stats import Estimate
@@ -78,3 +79,8 @@ def spread(figure: Estimate, form: Callable[[float], str]) -> str:
 def plural(count: int, word: str) -> str:
     """``1 repeat``, ``3 repeats``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def natural(name: str) -> list[str | int]:
+    """Sort key by which shop2 comes before shop10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]

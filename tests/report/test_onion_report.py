@@ -15,9 +15,10 @@ from testbed.measure.store import Run
 from testbed.report import build_report
 from testbed.report.blocks import Table
 from testbed.report.console import show, summary_table
+from testbed.report.numbers import natural
 from testbed.tor.report import sections
 from testbed.tor.report import summary_table as onion_table
-from testbed.tor.report.data import conditions, measured, natural
+from testbed.tor.report.data import conditions, measured
 
 HEAD = ("publish", "N", "ok / failed", "median time", "Jain", "shares, %", "published")
 COMPARISON = ("", "published", "measured", "spread")

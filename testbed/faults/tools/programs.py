@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.errors import WaitTimeout
-from testbed.faults.base import FaultError
+from testbed.faults.base import FaultError, Memory
 from testbed.faults.tools.helpers import is_outside
 from testbed.lab.lab import SETTLE
 from testbed.lab.ownership import ancestry, describe
@@ -25,7 +25,7 @@ Pids = dict[int, int]
 
 
 def running(lab: Lab, node: str, service: str | None) -> list[str]:
-    """The named program of a node, or all that run in it. FaultError if it, or none, runs."""
+    """The named program of a node, or all that run in it, if any. FaultError if the named one does not run."""
     known = lab.services(node)
     if service is not None and service not in known:
         raise FaultError(
@@ -35,6 +35,15 @@ def running(lab: Lab, node: str, service: str | None) -> list[str]:
     if service is not None and service not in alive:
         raise FaultError(f"program {service} of node {node} does not run")
     return alive if service is None else [service]
+
+
+def remember(lab: Lab, node: str, service: str | None) -> Memory:
+    """The same by name and pid. FaultError if nothing runs."""
+    names = running(lab, node, service)
+    if not names:
+        raise FaultError(f"no program runs in node {node}")
+    known = lab.services(node)
+    return {"names": names, "pids": {name: known[name][0].pid for name in names}}
 
 
 def claims(lab: Lab, node: str, service: str | None, what: str) -> set[str]:

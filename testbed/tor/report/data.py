@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from functools import cached_property
 from testbed.measure.downloads import Recorded, downloads
 from testbed.measure.reader import RunReader, Sample, Step
 from testbed.measure.stats import Estimate, Time, bootstrap_median, growth, jain_interval, shares
-from testbed.report.numbers import plural
+from testbed.report.numbers import natural, plural
 from testbed.tor.names import JOINT
 
 BYTES = "bytes_from"
@@ -191,11 +190,6 @@ def averaged(found: Sequence[Condition]) -> str:
     if all(len(condition.repeats) == 1 for condition in found):
         return "one repeat, so there is no interval"
     return f"mean over {over(found)} with 95 % interval"
-
-
-def natural(name: str) -> list[str | int]:
-    """Sort key by which shop2 comes before shop10."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def readings_by_step(run: RunReader, ends: dict[str, float]) -> dict[str, list[Reading]]:

@@ -22,7 +22,7 @@ from testbed.report.figures import (
     ordered_colors,
     shortened,
 )
-from testbed.tor.report.data import natural
+from testbed.report.numbers import natural
 from testbed.tor.report.recovery import Failover, Recovery, Repeats
 from testbed.tor.report.trials import grouped
 

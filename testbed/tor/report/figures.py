@@ -21,7 +21,8 @@ from testbed.report.figures import (
     ordered_colors,
     shortened,
 )
-from testbed.tor.report.data import Condition, Measured, natural
+from testbed.report.numbers import natural
+from testbed.tor.report.data import Condition, Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from testbed.report.figures import (
     legend_above,
     shortened,
 )
-from testbed.tor.report.data import natural
+from testbed.report.numbers import natural
 from testbed.tor.report.holes import Hole, Holes
 
 if TYPE_CHECKING:
