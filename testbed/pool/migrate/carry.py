@@ -151,7 +151,7 @@ def carry(
     """Move connections that ``source`` has let go to ``target``; the calling thread is in the target's namespace.
 
     ``ahead`` is called, with those that go back to ``source``, as soon as the next connections can be asked for without
-    having to wait long.
+    having to wait long; not at all if nothing comes so far.
 
     A connection whose move fails before the last step is given back to ``source`` as it was. What failed is in the
     outcome, with the reason, and is not raised.
@@ -161,14 +161,11 @@ def carry(
     items, strange = _named(given)
     batch = _Batch(items, core, hook)
     with closing(batch.sockets), closing(Injector()) as injector:
-        unexpected = _prepare(batch, target, table)
+        unexpected = _prepare(batch, target, table, None if source.delay_s else lambda: ahead([]))
         going = list(batch.ready)
         back = [item for item in items if item not in going]
         batch.each("thaw", lambda places: _go(batch.sockets, places, injector))
         _deliver(batch, (source, target), injector)
-        names = [item.name for item in back]
-        if not source.delay_s:
-            ahead(names)
         try:
             if batch.ready:
                 batch.run("run", target.peer.run)
@@ -178,8 +175,8 @@ def carry(
         if batch.ready and source.delay_s:
             time.sleep(source.delay_s)  # what was under way to the old server still finds its socket, and is seen
             _deliver(batch, (source,), injector)
-        if source.delay_s:
-            ahead(names)
+        if source.delay_s:  # else it was called before
+            ahead([item.name for item in back])
         batch.sockets.retire([item.place for item in going])
         state_bytes = sum(batch.sockets.size(item.place) for item in batch.ready)
     lost = [item for item in going if item not in batch.ready]
@@ -195,7 +192,9 @@ def carry(
     )
 
 
-def _prepare(batch: _Batch, target: Side, table: Conntrack) -> BaseException | None:
+def _prepare(
+    batch: _Batch, target: Side, table: Conntrack, meanwhile: Callable[[], None] | None
+) -> BaseException | None:
     """Everything that can still be undone; whatever goes wrong is in the items. Returns what nobody expected."""
 
     def dump(places: Sequence[int]) -> Failed:
@@ -208,6 +207,8 @@ def _prepare(batch: _Batch, target: Side, table: Conntrack) -> BaseException | N
         batch.each("dump", dump)
         batch.each("refresh", batch.sockets.refresh)
         batch.each("restore", batch.sockets.restore)
+        if meanwhile is not None:  # both servers are at work then
+            meanwhile()
         batch.hold(target.peer)
         batch.mark("flip", table, target.mark)
         batch.run("go", lambda: None)

@@ -22,7 +22,7 @@ from testbed.pool.migrate.sockets import Core, Failed, PlainSockets
 from testbed.pool.migrate.state import TcpState, refusal
 
 SOURCE = Path(__file__).with_name("core.c")
-_FLAGS = ("-std=c11", "-O2", "-shared", "-fPIC")
+_FLAGS = ("-std=c11", "-O2", "-shared", "-fPIC", "-pthread")
 _MOST_SETTINGS = 24
 _I, _U = ctypes.c_int32, ctypes.c_uint32
 
