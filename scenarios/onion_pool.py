@@ -175,7 +175,6 @@ def _record(measure: Measure, step: str, move: Move) -> None:
         held=move.held,
         hsdirs=move.hsdirs,
         revisions=move.revisions,
-        given=list(turn.given),
         repaired=list(move.repaired),
         failed=list(turn.failed),
     )

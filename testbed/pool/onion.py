@@ -54,8 +54,6 @@ class Turn:
     published: float
     failed: tuple[str, ...]
     """Others that had won before and could not be started."""
-    given: tuple[str, ...]
-    """HSDirs that had refused its descriptor, and were given it with a higher counter."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,6 @@ class OnionPool:
     def begin(self) -> None:
         """Start and publish the first one; the pool's time begins when it serves."""
         self.onions.start(self.service, 1, "naive", progress=self._progress)
-        self._repair(self.holder)
         self._began = time.monotonic()
 
     def now(self) -> int:
@@ -169,11 +166,10 @@ class OnionPool:
                 if not left_out:
                     raise
                 failed.append(to)
-        self._publishes(leaving, False)
-        given = self._repair(to)
         published = time.monotonic()
+        self._publishes(leaving, False)
         self._last, self._epoch = self.now(), self._epoch + 1
-        return Turn(call, leaving, to, published - begun, published, tuple(failed), tuple(given))
+        return Turn(call, leaving, to, published - begun, published, tuple(failed))
 
     def retire(self, turn: Turn, *, overlap: float, leave: float, number: int) -> Move | None:
         """End the old one, ``overlap`` seconds after the HSDirs have acknowledged the new one's descriptor.
@@ -235,11 +231,7 @@ class OnionPool:
             node.close()
 
     def _repair(self, instance: str) -> list[str]:
-        """See to it that all HSDirs have its descriptor; those that had to be given it.
-
-        They may refuse a newer one: counters count seconds from a moment that follows from the consensus, and the
-        second consensus of a testing network may move that moment on by the time since the first.
-        """
+        """See to it that all HSDirs have its descriptor; those that had to be given it."""
         given: list[str] = []
         for _ in range(REPAIRS):
             with contextlib.suppress(TestbedError):  # an HSDir that does not answer on a busy machine ends no pool

@@ -100,7 +100,7 @@ def sections(run: RunReader) -> list[Section]:
     caption = f"By signal, overlap, leave and other traffic ({repeats}); times are the median (least to most)"
     of_turns = (
         *("step", "due, s", "cause", "from", "to", "hand-over, s"),
-        *("HSDirs with the new one", "made to take it", "revision"),
+        *("HSDirs with the new one", "given it again", "revision"),
     )
     about = "Each migration; when it was due is the schedule's time. HSDirs are read just before the old one leaves."
     blocks: list[Block] = [
@@ -190,5 +190,5 @@ def _turn(move: Event) -> tuple[str, ...]:
     revisions = sorted(set(detail["revisions"].values()))
     revision = NONE if not revisions else " to ".join(map(str, dict.fromkeys((revisions[0], revisions[-1]))))
     due, handover = f"{detail['due']:.0f}", f"{detail['handover']:.1f}"
-    again = ", ".join(dict.fromkeys([*detail.get("given", ()), *detail["repaired"]])) or NONE
+    again = ", ".join(detail["repaired"]) or NONE
     return (detail["step"], due, detail["cause"], detail["leaving"], move.node, handover, held, again, revision)

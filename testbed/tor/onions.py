@@ -22,6 +22,7 @@ from testbed.tor.network import TorNetwork
 from testbed.tor.node import TorNode, blame, make_node
 from testbed.tor.owners import Owners
 from testbed.tor.publication import Publication
+from testbed.tor.reissue import reissue
 from testbed.tor.spec import OnionSpec, OnionsSpec
 from testbed.tor.starting import Begin
 from testbed.tor.subsystem import instance_names
@@ -223,10 +224,13 @@ class OnionServices:
     def _published(self, begun: Begin, publications: list[Publication]) -> list[Publication]:
         """Make sure that each responsible HSDir has a descriptor of a service that has been started."""
         service = begun.service
-        self._remember(service)
+        known = self._remember(service)
         acknowledged = set().union(*(item.acknowledged() for item in publications))
         unknown = [hsdir for hsdir in begun.wanted.hsdirs if hsdir.fingerprint not in acknowledged]
-        if unknown:  # it answered for both descriptors, or refused all of ours: ask it
+        if unknown and begun.strategy.name in starting.BY_THEMSELVES:
+            # it answered for both descriptors; or it refused all of ours, for what it has from before looks newer
+            reissue(self, service, begun.nodes[-1].name, beside=known)
+        elif unknown:
             entries = read_hsdirs(self.network, self.address(service), unknown, self._owners.known())
             lacking = [entry.nickname for entry in entries if not entry.instance]
             if lacking:
@@ -246,10 +250,11 @@ class OnionServices:
         names = set(self.instances(service))
         return [process for process in self.lab.processes() if process.node in names and process.alive()]
 
-    def _remember(self, service: str) -> None:
-        """Keep whose keys are in which descriptor."""
+    def _remember(self, service: str) -> list[str]:
+        """Keep whose keys are in which descriptor; the instances that run and have told theirs."""
         found = {}
         for name in self.running(service):
             with contextlib.suppress(TestbedError, ValueError):  # not ready yet, or just ended
                 found[name] = self.content(name)
         self._owners.remember(found)
+        return list(found)

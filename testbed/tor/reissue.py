@@ -1,13 +1,16 @@
 """An instance's descriptor at the HSDirs again, without a new start of its tor.
 
 tor itself publishes again after an hour or two, or when its introduction points change. HSDirs take only what has a
-higher counter than what they hold. So the instance's own descriptor is signed anew, with a counter above theirs, and
-uploaded by relays (HSPOST); its introduction points stay, and clients that use them notice nothing.
+higher counter than what they hold. Counters count seconds from a moment that follows from the consensus, and the second
+consensus of a testing network may move that moment on by the time since the first: then all that is new looks old. So
+the instance's own descriptor is signed anew, with a counter above theirs, and uploaded by relays (HSPOST); its
+introduction points stay, and clients that use them notice nothing.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
@@ -23,24 +26,25 @@ if TYPE_CHECKING:
     from testbed.tor.onions import OnionServices
 
 
-def held_of(onions: OnionServices, service: str, instance: str) -> list[HSDirEntry]:
-    """What each responsible HSDir holds: ``instance`` where it is that instance's descriptor, as it runs now.
+def held_of(onions: OnionServices, service: str, *instances: str) -> list[HSDirEntry]:
+    """What each responsible HSDir holds: whose descriptor, where it is that of one of these instances as it runs now.
 
-    Empty of all others, also of what the same instance published before it was started anew. TestbedError if it does
+    Empty of all others, also of what the same instance published before it was started anew. TestbedError if one does
     not run, or an HSDir does not answer.
     """
     ring = onions.network.directory().ring(onion_key(onions.lab.plan.seed, service).public).fetched
-    content = onions.content(instance)
-    owners = dict.fromkeys((content.signing_key, *content.keys), instance)
+    contents = {name: onions.content(name) for name in instances}
+    owners = {key: name for name, content in contents.items() for key in (content.signing_key, *content.keys)}
     return read_hsdirs(onions.network, onions.address(service), ring.hsdirs, owners)
 
 
-def reissue(onions: OnionServices, service: str, instance: str) -> list[str]:
+def reissue(onions: OnionServices, service: str, instance: str, *, beside: Sequence[str] = ()) -> list[str]:
     """Give the descriptor of a running instance to every responsible HSDir that holds another one, or none; which.
 
-    Empty where all hold it already. TestbedError as from ``held_of``, or if an HSDir does not take it.
+    HSDirs keep that of an instance ``beside`` it. Empty where there is nothing to be done. TestbedError as from
+    ``held_of``, or if an HSDir does not take it.
     """
-    held = held_of(onions, service, instance)
+    held = held_of(onions, service, instance, *beside)
     lacking = [entry for entry in held if not entry.instance]
     if not lacking:
         return []

@@ -15,6 +15,7 @@ from testbed.lab.up import up
 from testbed.plan.load import load_text
 from testbed.pool.pools import Pool
 from testbed.runtime import engine
+from testbed.runtime.container import container_name
 from testbed.runtime.images import DEFAULT_IMAGE
 
 pytestmark = [pytest.mark.root, pytest.mark.engine]
@@ -65,6 +66,8 @@ def test_a_container_is_made_anew_and_what_was_in_it_is_gone(pool: Pool) -> None
     assert after != before
     assert page.read_text().startswith("<!doctype html>")
     assert pool.lab.services(before)["web"][0].pid != first
+    host = engine.get(f"/containers/{container_name(pool.lab.id, before)}/json")["HostConfig"]
+    assert (host["ReadonlyRootfs"], host["CapDrop"]) == (True, ["ALL"])
 
 
 def test_a_spoilt_image_never_becomes_ready(pool: Pool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,20 @@ from testbed.plan.load import load_text
 from testbed.pool.clock import SECOND
 from testbed.pool.onion import Call, OnionPool
 from testbed.pool.scheduler import Schedule
+from testbed.tor.blinding import BlindedSigner
+from testbed.tor.distribute.agent import Agents
+from testbed.tor.distribute.document import make_descriptor
 from testbed.tor.distribute.handover import publishes
+from testbed.tor.distribute.journal import Journal
+from testbed.tor.distribute.settings import Member
 from testbed.tor.fresh import fresh_clients
+from testbed.tor.hsdirmap import default_readers
 from testbed.tor.instances import publish_again
+from testbed.tor.keys import onion_key
 from testbed.tor.leave import take_leave
 from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
+from testbed.tor.reissue import held_of
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 
@@ -91,3 +100,33 @@ def test_who_takes_leave_has_no_introduction_points(pool: OnionPool) -> None:
         await_true(lambda: "HSSI_ESTABLISHED" in control.getinfo("circuit-status"), "introduction points")
         assert take_leave(control, 0.1) >= 3
         assert not publishes(control)
+
+
+def test_a_start_puts_right_what_hsdirs_refuse(pool: OnionPool) -> None:
+    """Such as after a new consensus, when all counters are lower than before."""
+    onions = pool.onions
+    directory, key = onions.network.directory(), onion_key(onions.lab.plan.seed, "shop")
+    ring, content = directory.ring(key.public).fetched, onions.content(pool.holder)
+    signer = BlindedSigner.make(key.expanded, ring.period, directory.consensus.periods.length)
+    far = content.revision + 2**32
+    made = make_descriptor(
+        content.header, content.points, signer=signer, identity=key.public, revision=far, now=time.time()
+    )
+    agents = Agents(
+        [Member(name=name, control=str(onions.network.control_path(name))) for name in default_readers(onions.network)],
+        cookie="",
+        journal=Journal(onions.lab.folder / "publish" / "test"),
+    )
+    agents.open()
+    try:
+        refused = agents.post(
+            onions.address("shop").removesuffix(".onion"), {hsdir.fingerprint: made.text for hsdir in ring.hsdirs}
+        )
+    finally:
+        agents.close()
+    assert set(refused.values()) == {""}
+    onions.stop("shop")
+    (publication,) = onions.start("shop", 1)
+    assert not publication.acknowledged()
+    assert [entry.revision for entry in held_of(onions, "shop", "shop1") if entry.instance] == [far + 1] * 6
+    assert served_by(onions.lab, onions) == {"shop1"}
