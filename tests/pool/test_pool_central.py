@@ -18,19 +18,21 @@ pytestmark = pytest.mark.root
 
 TOPOLOGY = """
 name: central
-pool: {web: {servers: 2, scheduler: central, connections: reset, timer: 2s, suspended: 3s}}
+pool: {web: {servers: 2, scheduler: central, connections: reset, timer: 2s, suspended: 2s}}
 nodes: {client: {runtime: process}}
 links: [[client, core]]
 """
 LIMIT = 120.0
-FETCH = (
-    "import sys,urllib.request as u;print(u.urlopen(f'http://{sys.argv[1]}/index.html',timeout=2).headers['X-Server'])"
-)
+FETCH = """
+import sys, urllib.request
+url, patience = sys.argv[1:]
+print(urllib.request.urlopen(url, timeout=float(patience)).headers["X-Server"])
+"""
 
 
-def fetch(pool: Pool) -> str:
+def fetch(pool: Pool, patience: float = 10) -> str:
     """Who answers a client; empty if nobody does."""
-    return pool.lab.exec("client", ["python3", "-c", FETCH, pool.address]).stdout.strip()
+    return pool.lab.exec("client", ["python3", "-c", FETCH, f"http://{pool.address}/", str(patience)]).stdout.strip()
 
 
 def told(pool: Pool, since: float, right: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
@@ -59,10 +61,9 @@ def test_the_central_controller_dies(state: Path) -> None:
 
     # migrations fall due, and nobody says who takes over: the server in service goes on, but not for ever
     answer = fetch(pool)
-    assert answer in pool.servers or pool.events("nobody")[-1]["t"] >= since
+    assert answer in pool.servers or any(event["t"] >= since for event in pool.events("nobody"))
     told(pool, since, serves_no_more, "server that was suspended for too long")
     assert pool.serving() is None
-    assert fetch(pool) == ""
+    assert fetch(pool, 1) == ""
     pool.start_controller()
     assert pool.await_service(timeout=LIMIT) in pool.servers
-    told(pool, time.monotonic(), lambda event: event["what"] == "assigned", "migration")
