@@ -162,7 +162,7 @@ def carry(
     batch = _Batch(items, core, hook)
     with closing(batch.sockets), closing(Injector()) as injector:
         unexpected = _prepare(batch, target, table, None if source.delay_s else lambda: ahead([]))
-        going = list(batch.ready)
+        going = set(batch.ready)
         back = [item for item in items if item not in going]
         batch.each("thaw", lambda places: _go(batch.sockets, places, injector))
         _deliver(batch, (source, target), injector)
@@ -179,7 +179,7 @@ def carry(
             ahead([item.name for item in back])
         batch.sockets.retire([item.place for item in going])
         state_bytes = sum(batch.sockets.size(item.place) for item in batch.ready)
-    lost = [item for item in going if item not in batch.ready]
+    lost = going.difference(batch.ready)
     for item in items:
         item.close()
     if unexpected is not None:
