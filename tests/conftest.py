@@ -29,6 +29,7 @@ WARNINGS = (
     # What a later version of a library or of Python will change is no failure of today's.
     "default::DeprecationWarning",
     "default::PendingDeprecationWarning",
+    "default::SyntaxWarning",
     # These come when garbage is collected or a thread happens to end, in whatever test runs then: they are shown.
     "default::ResourceWarning",
     "default::pytest.PytestUnraisableExceptionWarning",

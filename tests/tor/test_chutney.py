@@ -47,7 +47,7 @@ def program(path: Path, text: str) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder that everybody can enter."""
-    for path in (tmp_path, *tmp_path.parents[:2]):
+    for path in (tmp_path, *tmp_path.parents[:3]):
         path.chmod(path.stat().st_mode | 0o111)
     return tmp_path
 
