@@ -24,6 +24,9 @@ MIN_INTERVAL = 300
 PREFERRED_INTERVAL = 3600
 """As in the public network: a period of 1440 minutes, which is all that an unmodified OnionBalance knows."""
 
+FIRST_VOTE_WITHIN = 600
+"""Seconds after its start within which a network has its first consensus, even on a busy machine."""
+
 _DAY = 86400
 _DIVIDING = [interval for interval in range(MAX_INTERVAL, MIN_INTERVAL - 1, -60) if _DAY % interval == 0]
 _OTHERS = [interval for interval in range(MAX_INTERVAL, MIN_INTERVAL - 1, -60) if _DAY % interval]
@@ -56,14 +59,49 @@ class TimePeriods:
         return ROUNDS // 2 * self.interval - moment % (ROUNDS * self.interval)
 
 
+def initial_interval(interval: int) -> int:
+    """Seconds between votes while there is no consensus: the longest that tor takes, it must divide 30 minutes."""
+    return max(divisor for divisor in range(1, min(interval, 1800) + 1) if 1800 % divisor == 0)
+
+
+def next_vote(valid_after: int, interval: int, offset: int) -> int:
+    """When the consensus after one that is valid from ``valid_after`` on becomes valid, seconds since the epoch.
+
+    Intervals are counted from midnight plus ``offset`` and end there (voting_sched_get_start_of_interval_after), so
+    the first one is often shorter. In the last of a day whose length they do not divide tor may vote later.
+    """
+    since = (valid_after - offset) % _DAY
+    return valid_after - since + min(_DAY, (since // interval + 1) * interval)
+
+
+def counts_on(interval: int, now: float) -> bool:
+    """Whether revision counters go on growing after the second vote of a network that first votes soon after ``now``.
+
+    tor dates the start of a shared-random run back from a consensus by whole intervals, so that it lies as far into an
+    interval as the consensus does (sr_state_get_start_time_of_current_protocol_run). The first consensus is at any
+    time, the second ``offset`` after the beginning of an interval, and that may be further. Then the run begins later
+    than before, the counter of a new descriptor (seconds since then, encrypted) is lower, and HSDirs that hold an
+    earlier one refuse it.
+    """
+
+    def grows(first: int) -> bool:
+        second = next_vote(first, interval, first % initial_interval(interval))
+        run = ROUNDS * interval
+        return second // run != first // run or second % interval <= first % interval
+
+    return all(grows(first) for first in range(int(now), int(now) + FIRST_VOTE_WITHIN))
+
+
 def choose_interval(now: float, needed: float) -> int:
     """The first of ``INTERVALS`` with which all of ``needed`` seconds from ``now`` (UTC) lie in SRV..TP.
 
+    One whose second vote would set revision counters back is taken only where there is no other (``counts_on``).
+
     TestbedError when there is none, with the longest time that can be had now.
     """
-    for interval in INTERVALS:
-        if TimePeriods(interval).left(now) >= needed:
-            return interval
+    fitting = [interval for interval in INTERVALS if TimePeriods(interval).left(now) >= needed]
+    if fitting:
+        return next((interval for interval in fitting if counts_on(interval, now)), fitting[0])
     longest = max(TimePeriods(interval).left(now) for interval in INTERVALS)
     raise TestbedError(
         f"no voting interval keeps the next {_hours(needed)} in one half of an onion service's time period",

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from testbed.tor.timeperiod import initial_interval, next_vote
+
 Options = Sequence[tuple[str, str]]
 """(option, value) in the order of the file; an option may come more than once."""
 
@@ -105,19 +107,13 @@ class Voting:
         return replace(self, offset=valid_after % self.initial_interval)
 
     def next_vote(self, valid_after: int) -> int:
-        """When the consensus after one that is valid from ``valid_after`` on becomes valid, seconds since the epoch.
-
-        Intervals are counted from midnight plus ``offset`` and end there (voting_sched_get_start_of_interval_after), so
-        the first one is often shorter. In the last of a day whose length they do not divide tor may vote later.
-        """
-        since = (valid_after - self.offset) % 86400
-        return valid_after - since + min(86400, (since // self.interval + 1) * self.interval)
+        """When the consensus after one that is valid from ``valid_after`` on becomes valid, seconds since the epoch."""
+        return next_vote(valid_after, self.interval, self.offset)
 
 
 def far_vote(interval: int, now: float, hsdir_spread: int) -> Voting:
     """A schedule whose first vote is as far away as tor allows: 4 to 29 minutes."""
-    initial = max(divisor for divisor in range(1, min(interval, 1800) + 1) if 1800 % divisor == 0)
-    return Voting(interval, initial, 0, hsdir_spread).moved_to(int(now) - 60)
+    return Voting(interval, initial_interval(interval), 0, hsdir_spread).moved_to(int(now) - 60)
 
 
 def common(paths: Paths, authorities: Iterable[str]) -> list[tuple[str, str]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.errors import TestbedError
 from testbed.tor.timeperiod import (
+    FIRST_VOTE_WITHIN,
     INTERVALS,
     MAX_INTERVAL,
     PREFERRED_INTERVAL,
@@ -15,6 +18,7 @@ from testbed.tor.timeperiod import (
     choose_interval,
     require_current,
 )
+from testbed.tor.torrc import far_vote
 
 START = 1_767_225_600
 """2026-01-01 00:00:00 UTC."""
@@ -68,6 +72,20 @@ def test_every_second_of_the_day_has_room_for_the_default(second: int) -> None:
     """Three hours, on a day like any other."""
     interval = choose_interval(START + 5 * 86400 + second, 3 * HOUR)
     assert TimePeriods(interval).left(START + 5 * 86400 + second) >= 3 * HOUR
+
+
+def start_of_run(valid_after: int, interval: int) -> int:
+    """sr_state_get_start_time_of_current_protocol_run, from a consensus."""
+    return valid_after - valid_after // interval % 24 * interval
+
+
+@example(int(datetime(2026, 11, 30, 9, 40, 15, tzinfo=UTC).timestamp()), 11)  # the second vote came six minutes later
+@given(TIMES, st.integers(0, FIRST_VOTE_WITHIN - 1))
+def test_counters_go_on_growing_after_the_second_vote(now: int, until: int) -> None:
+    interval, first = choose_interval(now, 3 * HOUR), now + until
+    second = far_vote(interval, now, 3).moved_to(first).next_vote(first)
+    if second // (24 * interval) == first // (24 * interval):
+        assert start_of_run(second, interval) <= start_of_run(first, interval)
 
 
 def test_the_public_networks_interval_is_preferred() -> None:
