@@ -16,12 +16,10 @@ A cold start is over with ``begin``.
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
@@ -29,9 +27,10 @@ from testbed.progress import Progress
 from testbed.tor import torrc, warm
 from testbed.tor.authority import make_authority
 from testbed.tor.control import ControlError
-from testbed.tor.directory import Directory, has_consensus, read_directory
+from testbed.tor.directory import Directory, read_directory
+from testbed.tor.firstvote import FirstVote, ShortConsensus, Timing, turn
 from testbed.tor.keys import relay_files, relay_key
-from testbed.tor.node import TorNode, blame, check_alive, make_node, prepare, rewrite, start, stop, stuck
+from testbed.tor.node import TorNode, blame, make_node, prepare, start, stop
 from testbed.tor.readiness import (
     BOOTSTRAPPED,
     ENOUGH_DIRECTORY,
@@ -46,36 +45,6 @@ from testbed.tor.timeperiod import choose_interval
 
 ATTEMPTS = 3
 """Networks that are started before a consensus that lacks relays is an error."""
-_TICK = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How long each step may take, seconds, on a busy machine and in a large network; and when votes are due."""
-
-    authorities: float = 30
-    descriptors: float = 180
-    consensus: float = 60
-    relays: float = 180
-    clients: float = 180
-    warm: float = 45
-    """Likewise for relays and clients of a small network's warm start, which can still be a cold one; one of a hundred
-    nodes gets twice that."""
-    vote_lead: int = 4
-    """From moving the vote of several authorities until its consensus is valid. 4 is the least that tor allows for,
-    see ``BringUp._vote``; it grows with every vote that comes to nothing."""
-    vote_lead_alone: int = 2
-    """Likewise with a single authority."""
-    vote_overdue: float = 4
-    """So long after it should be valid, a consensus is not going to come any more."""
-
-
-class ShortConsensus(Exception):
-    """The authorities voted before they had everybody's descriptor."""
-
-    def __init__(self, missing: Sequence[str]) -> None:
-        super().__init__(f"the consensus lacks {', '.join(missing)}")
-        self.missing = missing
 
 
 class BringUp:
@@ -230,9 +199,20 @@ class BringUp:
         self._await_authorities("listening", lambda node: node.paths.control.exists())
         start(self._lab, self.relays)  # they need a second before they upload; authorities make their keys meanwhile
         self._await_authorities("answering", TorNode.connected)
-        self._await_descriptors()
+        first = FirstVote(
+            self._lab,
+            self._progress,
+            self._timing,
+            authorities=self.authorities,
+            relays=self.relays,
+            voting=self._voting,
+        )
+        first.await_descriptors(self._vote_at)
         self._mark("descriptors")
-        self.directory = self._await_consensus(certificates)
+        first.vote()
+        self._watched = [node.name for node in self.relays if watch(node)]  # now, while they have little else to do
+        self.directory = first.await_consensus(certificates)
+        self._voting = first.voting
         self._mark("consensus")
         for node in self.relays:
             reload(node)
@@ -266,73 +246,9 @@ class BringUp:
         total = len(self.authorities)
         while late := [node for node in self.authorities if not reached(node)]:
             self._progress.update("authorities", total - len(late), total, state)
-            self._check(begun, self._timing.authorities, f"authorities to be {state} at their control sockets", late)
+            awaited = f"authorities to be {state} at their control sockets"
+            turn(begun, self._timing.authorities, awaited, late, self.nodes)
         self._progress.update("authorities", total, total, state)
-
-    def _await_descriptors(self) -> None:
-        """Wait until every authority has the descriptor of every relay and authority."""
-        begun = time.monotonic()
-        wanted = {node.name for node in (*self.authorities, *self.relays)}
-        enough = len(wanted) if self._vote_at is None else self._vote_at
-        held: dict[str, set[str]] = {}
-        for node in self.authorities:
-            node.require().subscribe("NEWDESC")
-            held[node.name] = set(re.findall(r"^router (\S+)", node.require().getinfo("desc/all-recent"), re.MULTILINE))
-        while True:
-            for node in self.authorities:
-                for event in node.require().drain():
-                    held[node.name].update(word.partition("~")[2] for word in event.split()[1:])
-            missing = max((wanted - names for names in held.values()), key=len)
-            self._progress.update("descriptors", len(wanted) - len(missing), len(wanted))
-            if len(wanted) - len(missing) >= enough:
-                return
-            late = [node for node in self.nodes if node.name in missing]
-            self._check(begun, self._timing.descriptors, "relay descriptors at the authorities", late)
-
-    def _vote(self, lead: int) -> float:
-        """Have the authorities vote now for a consensus that is valid ``lead`` seconds later; returns when that is.
-
-        tor looks at its schedule a second after it has been changed. A single authority then has all votes and goes
-        straight on to the consensus. Several exchange votes, and refuse those that come later than 3 s before the
-        consensus is to be valid (dirvote_add_vote).
-        """
-        alone = len(self.authorities) == 1
-        valid_after = int(time.time() + (0 if alone else 0.5)) + lead
-        self._voting = self._voting.moved_to(valid_after)
-        for node in self.authorities:
-            node.require().setconf(**{torrc.OFFSET: self._voting.offset})
-        for node in self.authorities:
-            rewrite(node, torrc.OFFSET, str(self._voting.offset))
-        return valid_after
-
-    def _await_consensus(self, certificates: bytes) -> Directory:
-        """Vote, and again if nothing comes of it, until every authority has the consensus."""
-        begun = time.monotonic()
-        total = len(self.authorities)
-        lead = self._timing.vote_lead_alone if total == 1 else self._timing.vote_lead
-        due = self._vote(lead)
-        self._watched = [node.name for node in self.relays if watch(node)]  # now, while they have little else to do
-        late = list(self.authorities)
-        while late := [node for node in late if not has_consensus(node.require())]:
-            self._progress.update("consensus", total - len(late), total)
-            self._check(begun, self._timing.consensus, "a consensus", late)
-            if time.time() < due + self._timing.vote_overdue:
-                continue
-            self._lab.event("vote_failed", late=[node.name for node in late], lead=lead)
-            if len(late) < total:  # they can have it from the others
-                due = time.time()
-                for node in late:
-                    reload(node)
-            else:
-                lead += 4
-                due = self._vote(lead)
-        directory = read_directory(self.authorities[0].require(), certificates)
-        running = {router.nickname for router in directory.consensus.routers if "Running" in router.flags}
-        missing = [node.name for node in (*self.authorities, *self.relays) if node.name not in running]
-        if missing:
-            raise ShortConsensus(missing)
-        self._progress.update("consensus", total, total, f"{len(running)} relays")
-        return directory
 
     def _await_ready(self, limit: float | None = None) -> None:
         """``limit``: of a warm start, whose relays have all documents and need not be made to look for them."""
@@ -351,10 +267,3 @@ class BringUp:
                 nudges=nudges,
                 watched=self._watched,
             )
-
-    def _check(self, begun: float, limit: float, awaited: str, late: Sequence[TorNode]) -> None:
-        """One turn of a wait: errors if a tor has ended or the time is up, else a short pause."""
-        check_alive(self.nodes)
-        if time.monotonic() - begun > limit:
-            raise stuck(awaited, limit, late, f"{len(late)} missing")
-        time.sleep(_TICK)

@@ -23,7 +23,7 @@ from testbed.measure.load import run_load
 from testbed.plan.load import load_text
 from testbed.plan.types import Plan
 from testbed.tor import bringup, warm
-from testbed.tor.bringup import Timing
+from testbed.tor.firstvote import Timing
 from testbed.tor.hsdir import Consensus
 from testbed.tor.torrc import Voting
 
