@@ -144,29 +144,33 @@ class Dispatcher:
         with self._reading:
             return [entry.tuple for entry in self._table.by_mark(mark) if entry.state in _OPEN]
 
-    def move(self, old: str, new: str, mode: Mode, limit_s: float, hook: Hook | None = None) -> MoveResult:
+    def move(
+        self, old: str, new: str, mode: Mode, limit_s: float, hook: Hook | None = None, grace_s: float = 0.0
+    ) -> MoveResult:
         """Deal with the connections that ``old`` has, after new ones were assigned to ``new``.
 
         ``migrate`` moves them live; what cannot be moved goes on at ``old`` and is in the result. ``drain`` waits for
-        their end. Both take at most ``limit_s`` seconds. ``reset`` ends them: at once if the server still gives them
-        up, else at the next packet of either side. Call it too for what is left before a server goes away, so that
-        its clients hear of it.
+        their end. Both take at most ``limit_s`` seconds; ``migrate`` as many as ``grace_s`` more while ``old`` still
+        gives connections. ``reset`` ends them: at once if the server still gives them up, else at the next packet of
+        either side. Call it too for what is left before a server goes away, so that its clients hear of it.
         """
         self._mark(old), self._mark(new)
         start = time.perf_counter()
         with self._moving:
             if mode == "migrate":
-                return self._migrate(old, new, start, start + limit_s, hook)
+                return self._migrate(old, new, start, start + limit_s, grace_s, hook)
             if mode == "reset":
                 self._reset(old)
                 return MoveResult(old, new, mode, seconds=time.perf_counter() - start)
             left = self._drain(old, start + limit_s)
             return MoveResult(old, new, mode, left=left, seconds=time.perf_counter() - start)
 
-    def _migrate(self, old: str, new: str, start: float, deadline: float, hook: Hook | None) -> MoveResult:
+    def _migrate(
+        self, old: str, new: str, start: float, deadline: float, grace_s: float, hook: Hook | None
+    ) -> MoveResult:
         if old == new:
             raise TestbedError(f"{old} cannot take over from itself")
-        outcome, end, left = namespace.in_thread(lambda: self._carry(old, new, deadline, hook))
+        outcome, end, left = namespace.in_thread(lambda: self._carry(old, new, deadline, grace_s, hook))
         return MoveResult(
             old,
             new,
@@ -179,7 +183,9 @@ class Dispatcher:
             steps=outcome.steps,
         )
 
-    def _carry(self, old: str, new: str, deadline: float, hook: Hook | None) -> tuple[Outcome, float, int]:
+    def _carry(
+        self, old: str, new: str, deadline: float, grace_s: float, hook: Hook | None
+    ) -> tuple[Outcome, float, int]:
         """What was moved, when the last one was, and how many are left. The thread ends in another namespace."""
         in_real_time(_PRIORITY)  # clients wait, and for a few milliseconds only
         outcome, end = Outcome(), time.perf_counter()
@@ -208,7 +214,7 @@ class Dispatcher:
                     with self._reading:
                         outcome.add(carry(batch, source, target, self._table, self.core, ahead, hook))
                     end = time.perf_counter()
-                    if end < deadline:
+                    if end < deadline + grace_s:
                         continue
                 left = self.connections(old)
                 if not set(left) - set(stay) or time.perf_counter() > deadline:

@@ -47,7 +47,7 @@ def test_no_time_left(world: PoolWorld, pool: Dispatcher) -> None:
     result = rotate(pool, limit=0.0)
     assert 0 < result.moved < 300
     assert (result.moved + result.left, result.failed) == (300, ())
-    assert pool.move("web1", "web2", "migrate", LIMIT).moved == result.left
+    assert pool.move("web1", "web2", "migrate", 0.0, grace_s=LIMIT).moved == result.left  # while some are given
     whole(clients.finish())
 
 

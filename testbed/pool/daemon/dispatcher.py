@@ -32,8 +32,9 @@ from testbed.pool.layout import CONTROL_PORT
 
 HAND_OVER = 0.5
 """Seconds that a server which leaves goes on getting requests while nobody has taken over."""
-MIGRATE_LIMIT = 3.0
-"""Seconds that moving all connections may take."""
+MIGRATE_LIMIT, MIGRATE_GRACE = 3.0, 10.0
+"""Seconds that moving all connections may take, and as many more while some are still being moved (on a machine that
+stalls)."""
 LOOK = 0.01
 """Seconds between two looks at connections that finish."""
 
@@ -118,7 +119,7 @@ class Control:
     def _deal(self, old: str, new: str) -> dict[str, Any]:
         start = time.monotonic()
         if self._pool.mode == "migrate":
-            result = self._dispatcher.move(old, new, "migrate", MIGRATE_LIMIT)
+            result = self._dispatcher.move(old, new, "migrate", MIGRATE_LIMIT, grace_s=MIGRATE_GRACE)
             reasons = [failure.reason for failure in result.failed]
             detail = {"moved": result.moved, "failed": len(reasons), "reasons": reasons[:5], "left": result.left}
             return {"mode": "migrate", **detail, "bytes": result.state_bytes, "seconds": result.seconds}
@@ -134,7 +135,8 @@ class Control:
             self._changed.wait_for(lambda: self._dispatcher.serving != server, 0 if dead else HAND_OVER)
             if self._dispatcher.serving == server and self._assign(self._dispatcher.epoch + 1, None):
                 self._pool.event("nobody", server)
-            if not self._changed.wait_for(lambda: server not in self._moving, self.drain_s + MIGRATE_LIMIT + HAND_OVER):
+            longest = self.drain_s + MIGRATE_LIMIT + MIGRATE_GRACE + HAND_OVER
+            if not self._changed.wait_for(lambda: server not in self._moving, longest):
                 self._pool.event("stuck", server)
         return time.monotonic() - start
 
