@@ -6,9 +6,9 @@ import hashlib
 import os
 import socket
 import threading
-import time
 
 import pytest
+from rates import middle_rate
 from waiting import await_true
 from wire_traffic import ANY_CORE, MakeWorld, Stream, link_name, reaches, reference, round_trips
 
@@ -274,16 +274,13 @@ def test_rate(make_world: MakeWorld) -> None:
             warm = 0
             while warm < rate_mbit * 40_000:
                 warm += len(connection.recv(65536))
-            start, total = time.monotonic(), 0
-            while time.monotonic() - start < 2:
-                total += len(connection.recv(65536))
-            seconds = time.monotonic() - start
+            rate = middle_rate(connection)
         finally:
             over.set()
             connection.close()
             sender.close()
             thread.join()
-    assert total * 8 / seconds / 1e6 == pytest.approx(rate_mbit * 1448 / 1514, rel=0.15)
+    assert rate == pytest.approx(rate_mbit * 1e6 * 1448 / 1514, rel=0.15)
 
 
 @ANY_CORE
