@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.plan.types import Service
+from testbed.runtime.base import log_tail
 from testbed.tor import strategies, torrc
 from testbed.tor.balance.settings import BalancerSettings, Timers
+from testbed.tor.balance.supervisor import LOG
 from testbed.tor.distribute.settings import Member, Settings
 from testbed.tor.helper import Helper
 from testbed.tor.hsdirmap import default_readers, read_hsdirs
@@ -183,7 +185,7 @@ def await_mixed(begun: Begin) -> None:
         begun.progress.update(f"{begun.service} published", done, len(seen))
         return [] if done == len(seen) else None
 
-    _await(begun, helper, mixed, lambda: json.dumps(seen))
+    _await(begun, helper, mixed, lambda: f"{json.dumps(seen)}; OnionBalance said:\n{log_tail(helper.folder / LOG, 30)}")
 
 
 def _await(

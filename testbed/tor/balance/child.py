@@ -6,6 +6,8 @@ Changed from outside, before it begins; none of its code is copied:
 * the number of HSDirs a replica, which it takes for a constant where tor goes by the consensus;
 * the length of time periods and of shared-random runs, which it knows for voting intervals of an hour and of 20 s only;
 * the key of its revision counters, see ``revision``;
+* the ring of HSDirs, past whose end it goes on with the first one twice, takes that for having been all round, and
+  publishes nothing then. Of thousands that are seldom the last ones; of a dozen they often are;
 * the list of microdescriptors, of which stem 1.8 loses one: it drops the newline at the end of what tor says, the last
   one then has another digest than the consensus gives, and OnionBalance does not know that relay. Among thousands that
   does not matter; here half of all networks would have an HSDir that never gets a descriptor.
@@ -100,12 +102,30 @@ def set_microdescriptors() -> None:
     stem.control.Controller.get_microdescriptors = all_of_them
 
 
+class Round(list[bytes]):
+    """A list that goes on with its first item after its last one."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return super().__getitem__(place % len(self))
+
+
+def set_ring() -> None:
+    """Have OnionBalance go past the end of the ring of HSDirs (rend-spec-v3 2.2.3) without stopping there.
+
+    Its function sorts the ring's places and then goes along them by number; that sorting is all that is changed.
+    """
+    from onionbalance.hs_v3 import hashring
+
+    hashring.sorted = lambda places: Round(sorted(places))
+
+
 def main(path: Path) -> int:
     """Run OnionBalance; it ends by SIGTERM or when it gives up."""
     settings = BalancerSettings.model_validate_json(path.read_text())
     set_constants(settings.timers, settings.spread)
     set_periods()
     set_microdescriptors()
+    set_ring()
     set_revisions(Path(settings.key).read_bytes()[KEY_HEADER:])
     from onionbalance.hs_v3 import manager
 
