@@ -8,19 +8,15 @@ every packet, also the one SYN that is then sent again a second later.
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from testbed.errors import WaitTimeout
-from testbed.net import namespace
-from testbed.net.netlink import Netlink, attributes
+from testbed.net import namespace, readback
+from testbed.net.netlink import Netlink
 from testbed.plan.types import End, Link
 
-_GETLINK = 18
-_LOWER_UP = 0x10000
-_IFLA_OPERSTATE = 16
 _OPER_UP = 6
 LIMIT = 10.0
 """Seconds; the kernel itself never takes more than about one."""
@@ -29,19 +25,18 @@ LIMIT = 10.0
 def await_sending(netlink: Netlink, where: str, interfaces: Iterable[tuple[int, str]]) -> None:
     """Wait until each interface, an index and a name for messages, sends, or has no carrier.
 
-    Asked for one interface alone, kernels since 6.8 do the worker's work before they answer (rtnl_getlink); others
-    show by the operational state whether it has been done. WaitTimeout names the interface.
+    Kernels since 6.8 do the worker's work before they answer (``readback.device``); others show by the operational
+    state whether it has been done. WaitTimeout names the interface.
     """
     deadline = time.monotonic() + LIMIT
     for index, name in interfaces:
         while True:
-            answer = netlink.get(_GETLINK, struct.pack("=BxHiII", 0, 0, index, 0, 0))
-            (flags,) = struct.unpack_from("=8xI", answer)
-            state = attributes(answer, 16)[_IFLA_OPERSTATE][0]
-            if not flags & _LOWER_UP or state == _OPER_UP:
+            device = readback.device(netlink, index)
+            if not device.carrier or device.operational == _OPER_UP:
                 break
             if time.monotonic() > deadline:
-                raise WaitTimeout(f"{name} to send", LIMIT, f"operational state {state} (RFC 2863)", where=where)
+                seen = f"operational state {device.operational} (RFC 2863)"
+                raise WaitTimeout(f"{name} to send", LIMIT, seen, where=where)
             time.sleep(0.001)
 
 

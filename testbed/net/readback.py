@@ -10,7 +10,8 @@ from testbed.net.netlink import Netlink, attributes
 from testbed.plan.types import Address, Interface, Network, Rule
 
 _GETLINK, _GETADDR, _GETROUTE, _GETNEIGH, _GETRULE = 18, 22, 26, 30, 34
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 1, 3, 4, 10, 52, 53
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_OPERSTATE = 1, 3, 4, 10, 16
+_IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 52, 53
 _UP, _LOWER_UP = 0x1, 0x10000
 _PERMANENT = 0x80
 _LOCAL, _KERNEL, _UNICAST, _TO_TABLE = 255, 2, 1, 1
@@ -29,29 +30,41 @@ class Device:
     up: bool
     carrier: bool
     """Whether the other end is there and up; immediate, unlike the operational state."""
+    operational: int
+    """Operational state (RFC 2863)."""
     master: int
     altname: str
 
 
 def devices(netlink: Netlink) -> dict[str, Device]:
     """All interfaces by kernel name."""
-    found = {}
-    for data in netlink.dump(_GETLINK, bytes(16)):
-        _, _, index, flags = struct.unpack_from("=BxHiI", data)
-        parts = attributes(data, 16)
-        ifname = parts[_IFLA_IFNAME].rstrip(b"\0").decode()
-        other = attributes(parts.get(_IFLA_PROP_LIST, b""), 0).get(_IFLA_ALT_IFNAME, b"")
-        found[ifname] = Device(
-            index=index,
-            ifname=ifname,
-            mac=parts.get(_IFLA_ADDRESS, b"").hex(":"),
-            mtu=struct.unpack("=I", parts[_IFLA_MTU])[0],
-            up=bool(flags & _UP),
-            carrier=bool(flags & _LOWER_UP),
-            master=struct.unpack("=I", parts[_IFLA_MASTER])[0] if _IFLA_MASTER in parts else 0,
-            altname=other.rstrip(b"\0").decode(),
-        )
-    return found
+    found = map(_device, netlink.dump(_GETLINK, bytes(16)))
+    return {device.ifname: device for device in found}
+
+
+def device(netlink: Netlink, index: int) -> Device:
+    """One interface. OSError if there is none.
+
+    Asked for one alone, kernels since 6.8 bring its operational state up to date first (rtnl_getlink).
+    """
+    return _device(netlink.get(_GETLINK, struct.pack("=BxHiII", 0, 0, index, 0, 0)))
+
+
+def _device(data: bytes) -> Device:
+    _, _, index, flags = struct.unpack_from("=BxHiI", data)
+    parts = attributes(data, 16)
+    other = attributes(parts.get(_IFLA_PROP_LIST, b""), 0).get(_IFLA_ALT_IFNAME, b"")
+    return Device(
+        index=index,
+        ifname=parts[_IFLA_IFNAME].rstrip(b"\0").decode(),
+        mac=parts.get(_IFLA_ADDRESS, b"").hex(":"),
+        mtu=struct.unpack("=I", parts[_IFLA_MTU])[0],
+        up=bool(flags & _UP),
+        carrier=bool(flags & _LOWER_UP),
+        operational=parts[_IFLA_OPERSTATE][0],
+        master=struct.unpack("=I", parts[_IFLA_MASTER])[0] if _IFLA_MASTER in parts else 0,
+        altname=other.rstrip(b"\0").decode(),
+    )
 
 
 def addresses(netlink: Netlink) -> set[tuple[int, Interface]]:

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
-from testbed.tor.distribute.agent import Agents
 from testbed.tor.distribute.document import Content, read_descriptor
-from testbed.tor.distribute.journal import Journal
-from testbed.tor.distribute.settings import Member
-from testbed.tor.hsdirmap import default_readers
 from testbed.tor.keys import onion_key
+from testbed.tor.readers import readers
 
 if TYPE_CHECKING:
     from testbed.tor.onions import OnionServices
@@ -48,14 +45,9 @@ def read_introductions(onions: OnionServices, service: str) -> Introductions:
     network = onions.network
     key = onion_key(onions.lab.plan.seed, service)
     hsdirs = network.directory().ring(key.public).fetched.hsdirs
-    members = [Member(name=name, control=str(network.control_path(name))) for name in default_readers(network)]
-    agents = Agents(members, cookie="", journal=Journal(onions.lab.folder / "publish" / "readers"))
-    agents.open()
-    try:
+    with readers(network, onions.lab.folder / "publish" / "readers") as agents:
         label = onions.address(service).removesuffix(".onion")
         texts = agents.fetch(label, [hsdir.fingerprint for hsdir in hsdirs])
-    finally:
-        agents.close()
     silent = [hsdir.nickname for hsdir in hsdirs if not texts[hsdir.fingerprint]]
     if silent:
         raise TestbedError(f"no descriptor of {service} from {', '.join(silent)}", where="onions")

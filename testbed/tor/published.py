@@ -17,10 +17,11 @@ from testbed.tor.balance.settings import BalancerSettings, Timers
 from testbed.tor.balance.supervisor import LOG
 from testbed.tor.distribute.settings import Member, Settings
 from testbed.tor.helper import Helper
-from testbed.tor.hsdirmap import default_readers, read_hsdirs
+from testbed.tor.hsdirmap import read_hsdirs
 from testbed.tor.keys import hidden_service_files, onion_address, onion_key
 from testbed.tor.node import TorNode, check_alive, prepare
 from testbed.tor.publication import Publication, descriptor_name
+from testbed.tor.readers import reader_members
 from testbed.tor.torrc import Paths
 
 if TYPE_CHECKING:
@@ -59,12 +60,11 @@ def distributed(begun: Begin) -> list[Publication]:
         path = folder / "key" / name
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.write_bytes(content)
-    network = begun.onions.network
     settings = Settings(
         mode="hybrid" if begun.strategy.mixed else "distributor",
         key=str(folder / "key"),
         instances=tuple(_member(begun, node) for node in begun.nodes),
-        agents=tuple(Member(name=n, control=str(network.control_path(n))) for n in default_readers(network)),
+        agents=reader_members(begun.onions.network),
         folder=str(folder),
         poll=max(1.0, len(begun.nodes) / 10),
         verify=10.0,

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
 from testbed.tor.blinding import BlindedSigner
-from testbed.tor.distribute.agent import Agents
 from testbed.tor.distribute.document import make_descriptor
-from testbed.tor.distribute.journal import Journal
-from testbed.tor.distribute.settings import Member
-from testbed.tor.hsdirmap import HSDirEntry, default_readers, read_hsdirs
+from testbed.tor.hsdirmap import HSDirEntry, read_hsdirs
 from testbed.tor.keys import onion_key
+from testbed.tor.readers import readers
 
 if TYPE_CHECKING:
     from testbed.tor.onions import OnionServices
@@ -48,8 +46,8 @@ def reissue(onions: OnionServices, service: str, instance: str, *, beside: Seque
     lacking = [entry for entry in held if not entry.instance]
     if not lacking:
         return []
-    network, key = onions.network, onion_key(onions.lab.plan.seed, service)
-    directory, content = network.directory(), onions.content(instance)
+    key = onion_key(onions.lab.plan.seed, service)
+    directory, content = onions.network.directory(), onions.content(instance)
     ring = directory.ring(key.public).fetched
     # what tor itself publishes later has a counter of that moment, thousands higher
     revision = max([content.revision, *(entry.revision for entry in held if entry.revision is not None)]) + 1
@@ -57,14 +55,9 @@ def reissue(onions: OnionServices, service: str, instance: str, *, beside: Seque
     made = make_descriptor(
         content.header, content.points, signer=signer, identity=key.public, revision=revision, now=time.time()
     )
-    members = [Member(name=name, control=str(network.control_path(name))) for name in default_readers(network)]
-    agents = Agents(members, cookie="", journal=Journal(onions.lab.folder / "publish" / "reissue"))
-    agents.open()
-    try:
+    with readers(onions.network, onions.lab.folder / "publish" / "reissue") as agents:
         label = onions.address(service).removesuffix(".onion")
         answers = agents.post(label, {entry.fingerprint: made.text for entry in lacking})
-    finally:
-        agents.close()
     names = {entry.fingerprint: entry.nickname for entry in lacking}
     refused = [f"{names[fingerprint]}: {why}" for fingerprint, why in answers.items() if why]
     if refused:

@@ -33,13 +33,14 @@ from testbed.tor.distribute.document import Content, make_descriptor
 from testbed.tor.distribute.engine import Distributor
 from testbed.tor.distribute.instance import InstanceWatch
 from testbed.tor.distribute.journal import Journal
-from testbed.tor.distribute.settings import Member, Settings
+from testbed.tor.distribute.settings import Settings
 from testbed.tor.hsdir import Responsible
 from testbed.tor.hsdirmap import default_readers
 from testbed.tor.keys import onion_address, onion_key
 from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
 from testbed.tor.published import helper_of
+from testbed.tor.readers import readers
 from testbed.tor.strategies import instance_key
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
@@ -230,14 +231,8 @@ def foreign(onions: OnionServices, service: str, responsible: Responsible, conte
 
 def post(onions: OnionServices, service: str, texts: dict[str, str], folder: Path) -> dict[str, str]:
     """Upload descriptors, by fingerprint of the HSDir; why each did not take it."""
-    readers = default_readers(onions.network)
-    members = [Member(name=name, control=str(onions.network.control_path(name))) for name in readers]
-    agents = Agents(members, cookie="", journal=Journal(folder / "foreign"))
-    agents.open()
-    try:
+    with readers(onions.network, folder / "foreign") as agents:
         return agents.post(onions.address(service).removesuffix(".onion"), texts)
-    finally:
-        agents.close()
 
 
 def test_somebody_else_publishes(lab: Lab, onions: OnionServices, work: AtWork, tmp_path: Path) -> None:

@@ -17,18 +17,15 @@ from testbed.pool.clock import SECOND
 from testbed.pool.onion import Call, OnionPool
 from testbed.pool.scheduler import Schedule
 from testbed.tor.blinding import BlindedSigner
-from testbed.tor.distribute.agent import Agents
 from testbed.tor.distribute.document import make_descriptor
 from testbed.tor.distribute.handover import publishes
-from testbed.tor.distribute.journal import Journal
-from testbed.tor.distribute.settings import Member
 from testbed.tor.fresh import fresh_clients
-from testbed.tor.hsdirmap import default_readers
 from testbed.tor.instances import publish_again
 from testbed.tor.keys import onion_key
 from testbed.tor.leave import take_leave
 from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
+from testbed.tor.readers import readers
 from testbed.tor.reissue import held_of
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
@@ -112,18 +109,10 @@ def test_a_start_puts_right_what_hsdirs_refuse(pool: OnionPool) -> None:
     made = make_descriptor(
         content.header, content.points, signer=signer, identity=key.public, revision=far, now=time.time()
     )
-    agents = Agents(
-        [Member(name=name, control=str(onions.network.control_path(name))) for name in default_readers(onions.network)],
-        cookie="",
-        journal=Journal(onions.lab.folder / "publish" / "test"),
-    )
-    agents.open()
-    try:
+    with readers(onions.network, onions.lab.folder / "publish" / "test") as agents:
         refused = agents.post(
             onions.address("shop").removesuffix(".onion"), {hsdir.fingerprint: made.text for hsdir in ring.hsdirs}
         )
-    finally:
-        agents.close()
     assert set(refused.values()) == {""}
     onions.stop("shop")
     (publication,) = onions.start("shop", 1)
