@@ -69,6 +69,13 @@ def all_well(pool: Pool) -> None:
     assert fetch(pool) == serving
 
 
+def ready_beside(pool: Pool, serving: str) -> str:
+    """Another server than the one in service, as soon as it is ready."""
+    other = next(server for server in pool.servers if server != serving)
+    pool.await_state(other, "ready")
+    return other
+
+
 def start_agent(pool: Pool, server: str) -> None:
     """Start it again; back when it takes part, for until then the store says what the old one said last."""
     since = time.monotonic()
@@ -103,8 +110,7 @@ def test_the_server_in_service_dies(pool: Pool) -> None:
 
 def test_a_ready_server_dies(pool: Pool) -> None:
     serving, since = pool.await_service(), time.monotonic()
-    other = next(server for server in pool.servers if server != serving)
-    pool.await_state(other, "ready")
+    other = ready_beside(pool, serving)
     pool.kill_server(other)
     assert pool.await_event("died", other, since=since)["state"] == "ready"
     pool.await_event("renewed", other, since=since)
@@ -114,8 +120,7 @@ def test_a_ready_server_dies(pool: Pool) -> None:
 
 def test_a_server_dies_while_it_is_made(pool: Pool) -> None:
     serving, since = pool.await_service(), time.monotonic()
-    other = next(server for server in pool.servers if server != serving)
-    pool.await_state(other, "ready")
+    other = ready_beside(pool, serving)
     pool.kill_server(other)
     pool.await_event("died", other, since=since)
     for _ in range(5):
@@ -144,8 +149,7 @@ def test_the_agent_of_a_ready_server_is_killed(pool: Pool) -> None:
 
 def test_the_agent_of_a_server_that_is_made_anew_is_killed(pool: Pool) -> None:
     serving, since = pool.await_service(), time.monotonic()
-    other = next(server for server in pool.servers if server != serving)
-    pool.await_state(other, "ready")
+    other = ready_beside(pool, serving)
     pool.kill_server(other)
     pool.await_event("died", other, since=since)
     pool.kill_agent(other)
