@@ -5,7 +5,9 @@ The core knows only this protocol and finds implementations by the entry point g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -40,6 +42,9 @@ class Subsystem(Protocol):
 
     It may also have ``check_plan(spec, plan) -> Iterable[Problem]``: pure checks against the whole plan; and
     ``lacks(plan) -> Iterable[tuple[str, str]]``: what this machine lacks for the plan beside programs, with the remedy.
+    One that has ``prepare(lab, progress) -> handle`` does there what needs nothing but nodes' folders and containers:
+    files, programs in containers that listen to no network. It is called in a thread, while namespaces and links are
+    made; the handle is ``lab.subsystem(name)`` afterwards, for ``start`` to go on with.
     One that has ``await_ready(handle) -> None`` may return from ``start`` before all is ready, and may itself be
     started while those that it comes ``after`` are getting ready; they are before its own ``await_ready``.
 
@@ -67,6 +72,17 @@ class Subsystem(Protocol):
         """The handle for a lab that another process started."""
 
 
+@contextmanager
+def prepared(lab: Lab, progress: Progress, hold: Collection[str] = ()) -> Iterator[None]:
+    """While the block runs, the subsystems of a lab's plan but those in ``hold`` are prepared; afterwards they are."""
+    wanted = [item for name, item in _wanted(lab, hold) if hasattr(item, "prepare")]
+    with ThreadPoolExecutor(len(wanted) or 1) as pool:
+        handles = [pool.submit(item.prepare, lab, progress) for item in wanted]
+        yield
+    for item, handle in zip(wanted, handles, strict=True):
+        lab.keep_subsystem(item.name, handle.result())
+
+
 def start_all(lab: Lab, progress: Progress, hold: Collection[str] = ()) -> None:
     """Start the subsystems of a lab's plan but those in ``hold``, and return when all are ready."""
     pending: list[tuple[Any, Any]] = []
@@ -76,9 +92,7 @@ def start_all(lab: Lab, progress: Progress, hold: Collection[str] = ()) -> None:
             subsystem, handle = pending.pop(0)
             subsystem.await_ready(handle)
 
-    for name, subsystem in subsystems().items():
-        if name not in lab.plan.sections or name in hold:
-            continue
+    for name, subsystem in _wanted(lab, hold):
         waits = hasattr(subsystem, "await_ready")
         if not waits:
             settle()
@@ -87,6 +101,10 @@ def start_all(lab: Lab, progress: Progress, hold: Collection[str] = ()) -> None:
         if waits:
             pending.append((subsystem, handle))
     settle()
+
+
+def _wanted(lab: Lab, hold: Collection[str]) -> list[tuple[str, Any]]:
+    return [(name, item) for name, item in subsystems().items() if name in lab.plan.sections and name not in hold]
 
 
 def programs_of(subsystem: Subsystem) -> tuple[ProgramNeed, ...]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from testbed.errors import TestbedError
+from testbed.lab.spread import spread
 from testbed.net.impair import EngineName
 from testbed.runtime.base import start_time
 
@@ -106,7 +107,9 @@ class Folder:
         """Make the folder. Others may pass through it (programs run unprivileged) but not list it."""
         self.path.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         self.path.mkdir(mode=0o711)
-        (self.path / "nodes").mkdir(mode=0o711)
+        nodes = self.path / "nodes"
+        nodes.mkdir(mode=0o711)
+        spread(nodes)
 
     def read(self) -> Record | None:
         """The record; None where an interrupted start did not come to write one."""

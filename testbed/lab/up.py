@@ -18,7 +18,7 @@ from testbed.plan.types import Plan, RuntimeName
 from testbed.progress import Progress, Silent
 from testbed.runtime import runtimes
 from testbed.runtime.base import UNPRIVILEGED_ID, Place, start_time
-from testbed.subsystem import start_all
+from testbed.subsystem import prepared, start_all
 
 
 def up(
@@ -118,7 +118,8 @@ def _start(folder: Folder, record: Record, plan: Plan, progress: Progress, hold:
     lab.event("up", topology=record.topology, nodes=len(plan.nodes), links=len(plan.links))
     places = [_make_folder(lab, node.name) for node in plan.nodes]
     pids = _create_containers(places, progress)
-    _build_network(lab, plan, pids, progress)
+    with prepared(lab, progress, hold):
+        _build_network(lab, plan, pids, progress)
     lab.start_services()
     start_all(lab, progress, hold)
     lab.record = Record(**{**lab.facts(), "status": "up"})

@@ -77,12 +77,18 @@ class BringUp:
         self.warm = warm
         """Whether it is a warm start; false from the moment at which it had to become a cold one."""
 
+    def prepare(self) -> None:
+        """A warm start: write the files of all nodes. It needs no network, and may be done while one is made."""
+        if self.warm:
+            self._prepare_warm()
+
     def begin(self) -> None:
         """A warm start: start all relays. A cold one: bring the network up. The directory is known then.
 
         TestbedError says what did not work; what has been started is then left for the lab to end.
         """
         with self._told():
+            self._begun = time.monotonic()
             if self.warm:
                 self._begin_warm()
             if not self.warm:
@@ -126,12 +132,12 @@ class BringUp:
         except OSError as error:
             self._lab.event("not_kept", reason=str(error))
 
-    def _begin_warm(self) -> None:
-        """Start authorities and relays with what is kept; where that cannot be used, ``warm`` is false afterwards.
+    def _prepare_warm(self) -> None:
+        """Write the files of a warm start; where what is kept cannot be used, ``warm`` is false afterwards.
 
-        All files are written first: once relays make their keys, there is little of a processor for anything else.
+        All of them, before anything is started: once relays make their keys, there is little of a processor for
+        anything else.
         """
-        self._begun = time.monotonic()
         try:
             kept = warm.recall(self._lab.plan, time.time(), self._spec.lifetime / 1e6)
             self.directory, self._voting = kept.directory, kept.voting
@@ -139,8 +145,14 @@ class BringUp:
             documents = kept.directory.files()
             self._write([*self.authorities, *self.relays], lambda node: kept.files(node.name))
             self._write(self.clients, lambda node: documents)
-            start(self._lab, [*self.authorities, *self.relays])
         except (warm.Unusable, TestbedError) as error:
+            self._give_up_warm(error)
+
+    def _begin_warm(self) -> None:
+        """Start authorities and relays; where they cannot be, ``warm`` is false afterwards."""
+        try:
+            start(self._lab, [*self.authorities, *self.relays])
+        except TestbedError as error:
             self._give_up_warm(error)
 
     def _finish_warm(self) -> None:

@@ -32,6 +32,9 @@ class Engine(Protocol):
     def lacks(self, spec: TorSpec, plan: Plan) -> Iterable[tuple[str, str]]:
         """What this machine lacks beside programs, with the remedy."""
 
+    def prepare(self, lab: Lab, progress: Progress) -> Network:
+        """What can be done before there are namespaces and links; see ``Subsystem``."""
+
     def start(self, lab: Lab, progress: Progress) -> Network:
         """Start the network, which is up after its ``await_ready``; TestbedError says what did not work."""
 

@@ -83,9 +83,7 @@ def publish_again(onions: OnionServices, instance: str, progress: Progress | Non
     if "tor" in running:
         running["tor"].signal(signal.SIGINT)
         running["tor"].wait_gone(GONE)
-    if webserver.SERVICE.name not in running:
-        node.paths.web.unlink(missing_ok=True)
-        webserver.start(lab, [node])
+    webserver.ensure(lab, [node], onions.services[service].content.size, lab.plan.seed)
     return _published(onions, service, node, progress or Silent())
 
 

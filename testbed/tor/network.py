@@ -136,21 +136,25 @@ class TorNetwork(Network):
         cls, lab: Lab, progress: Progress | None = None, *, timing: Timing | None = None, vote_at: int | None = None
     ) -> TorNetwork:
         """Bring the network of a lab up, see ``bringup``; TestbedError says what did not work."""
-        network = cls.begin(lab, progress, timing=timing, vote_at=vote_at)
+        network = cls(lab)
+        network.prepare(progress, timing=timing, vote_at=vote_at)
+        network.begin()
         network.await_ready()
         return network
 
-    @classmethod
-    def begin(
-        cls, lab: Lab, progress: Progress | None = None, *, timing: Timing | None = None, vote_at: int | None = None
-    ) -> TorNetwork:
-        """Likewise, but where it is a warm start it is up only after ``await_ready``."""
-        network = cls(lab)
-        network._bringing = BringUp(
-            lab, network.spec, progress or Silent(), timing=timing, vote_at=vote_at, warm=lab.record.warm
+    def prepare(
+        self, progress: Progress | None = None, *, timing: Timing | None = None, vote_at: int | None = None
+    ) -> None:
+        """What can be done before the nodes have links; ``begin`` has to follow."""
+        self._bringing = BringUp(
+            self.lab, self.spec, progress or Silent(), timing=timing, vote_at=vote_at, warm=self.lab.record.warm
         )
-        network._bringing.begin()
-        return network
+        self._bringing.prepare()
+
+    def begin(self) -> None:
+        """Start the network; a cold one is up then, a warm one only after ``await_ready``."""
+        assert self._bringing is not None
+        self._bringing.begin()
 
     def await_ready(self) -> None:
         """Wait until all relays know the network and all clients have a circuit."""

@@ -11,7 +11,7 @@ from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.progress import Progress, Silent
 from testbed.runtime.base import Process
-from testbed.tor import starting, strategies
+from testbed.tor import starting, strategies, webserver
 from testbed.tor.control import ControlError
 from testbed.tor.descriptor import Outer, parse_outer
 from testbed.tor.directory import Directory
@@ -55,6 +55,13 @@ class OnionServices:
         """Those whose tor runs now."""
         alive = {process.node for process in self._processes(service) if process.service == "tor"}
         return [name for name in self.instances(service) if name in alive]
+
+    def serve(self) -> None:
+        """Start the web servers of instances in containers: the engine is slow once relays make their keys."""
+        for service, spec in self.services.items():
+            new = self._new_nodes(service, spec.instances)
+            nodes = [node for node in new if self.lab.plan.node(node.name).runtime == "container"]
+            webserver.ensure(self.lab, nodes, spec.content.size, self.lab.plan.seed)
 
     def begin_all(self, directory: Directory, progress: Progress | None = None) -> None:
         """Start the first instances of every service on a network that comes up and will have this directory.

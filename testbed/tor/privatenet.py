@@ -16,7 +16,7 @@ from testbed.tor.torrc import COUNT_PRIVATE, FIXED_OPTIONS, RATES, option_proble
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
-    from testbed.tor.network import Network
+    from testbed.tor.network import Network, TorNetwork
 
 
 def tor_nodes(spec: TorSpec) -> Iterator[tuple[str, str]]:
@@ -81,11 +81,19 @@ class TestbedEngine:
         """Nothing but the program tor, which the subsystem names."""
         return ()
 
-    def start(self, lab: Lab, progress: Progress) -> Network:
-        """Start the network; see ``bringup``."""
+    def prepare(self, lab: Lab, progress: Progress) -> Network:
+        """Write the files of a warm start."""
         from testbed.tor.network import TorNetwork
 
-        return TorNetwork.begin(lab, progress)
+        network = TorNetwork(lab)
+        network.prepare(progress)
+        return network
+
+    def start(self, lab: Lab, progress: Progress) -> Network:
+        """Start the network; see ``bringup``."""
+        network: TorNetwork = lab.subsystem("tor")
+        network.begin()
+        return network
 
     def attach(self, lab: Lab) -> Network:
         """The network of a lab that is up already."""

@@ -155,8 +155,7 @@ def _prepare(begun: Begin) -> None:
         )
         options = torrc.with_extra(options, network.spec.torrc_options)
         prepare(node, options, {**begun.directory.files(), **{f"service/{name}": c for name, c in files.items()}})
-        webserver.prepare(node.name, node.paths, begun.spec.content.size, begun.seed)
-    webserver.start(lab, begun.nodes)
+    webserver.ensure(lab, begun.nodes, begun.spec.content.size, begun.seed)
 
 
 def _publisher(begun: Begin) -> Publisher:

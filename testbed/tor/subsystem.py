@@ -57,6 +57,10 @@ class TorSubsystem:
         spec = TorSpec.model_validate(plan.sections["tor"])
         return engine_of(spec).lacks(spec, plan)
 
+    def prepare(self, lab: Lab, progress: Progress) -> Any:
+        """What the engine can do before there are links."""
+        return self._engine(lab).prepare(lab, progress)
+
     def start(self, lab: Lab, progress: Progress) -> Any:
         """Start the network, up to the point from which onion services can be started too."""
         return self._engine(lab).start(lab, progress)
@@ -116,11 +120,17 @@ class OnionsSubsystem:
                 build.attach(name, router, (*path, "attach") if onion.attach else path, onion.link)
         build.section("onions", spec.model_dump(mode="json"))
 
-    def start(self, lab: Lab, progress: Progress) -> Any:
-        """Start the first instances of each service, while the network comes up."""
+    def prepare(self, lab: Lab, progress: Progress) -> Any:
+        """Start web servers."""
         from testbed.tor.onions import OnionServices
 
         services = OnionServices(lab)
+        services.serve()
+        return services
+
+    def start(self, lab: Lab, progress: Progress) -> Any:
+        """Start the first instances of each service, while the network comes up."""
+        services = lab.subsystem(self.name)
         services.begin_all(lab.subsystem("tor").directory(), progress)
         return services
 

@@ -64,6 +64,15 @@ def prepare(instance: str, paths: Paths, size: int, seed: int, places: Sequence[
         _write(served, size, seed)
 
 
+def ensure(lab: Lab, nodes: Sequence[TorNode], size: int, seed: int) -> None:
+    """Prepare and start the web server of each of ``nodes`` where it does not run."""
+    running = {process.node for process in lab.processes() if process.service == SERVICE.name and process.alive()}
+    idle = [node for node in nodes if node.name not in running]
+    for node in idle:
+        prepare(node.name, node.paths, size, seed)
+    start(lab, idle)
+
+
 def start(lab: Lab, nodes: Sequence[TorNode]) -> None:
     """Start the web server of each instance and wait until all accept connections."""
     with ThreadPoolExecutor(SPAWNERS) as pool:

@@ -57,6 +57,10 @@ class ChutneyEngine:
         except TestbedError as error:
             yield error.what, error.remedy
 
+    def prepare(self, lab: Lab, progress: Progress) -> Network:
+        """Nothing: chutney does all at its start."""
+        return self.attach(lab)
+
     def start(self, lab: Lab, progress: Progress) -> Network:
         """Have chutney bring the network up."""
         from testbed.tor.chutney.network import ChutneyNetwork
