@@ -1,6 +1,6 @@
 """Chutney as the engine of a network: which one it is, what is run, what its torrcs say; and the real one, if at hand.
 
-Set CHUTNEY_PATH to a checkout for the last part; it takes two minutes.
+Set CHUTNEY_PATH for the last part, to one of each kind in turn; it takes two minutes.
 """
 
 from __future__ import annotations
@@ -23,23 +23,46 @@ from testbed.tor.chutney.network import ChutneyNetwork
 from testbed.tor.chutney.nodes import bootstrapped, parse, read_nodes, role, service_port
 
 TOPOLOGY = "name: chutney-test\nseed: 3\ntor: {engine: chutney, network: hs-v3-min}\n"
-SCRIPT_SAYS = "\nLaunching chutney using Python 3\nError: Not enough\n\nUsage: chutney {command/test} {networkfile}\n"
-COMMAND_SAYS = """\
-usage: chutney [-h] [--data-dir DATA_DIR] {print_phases,supported,init,configure,start,stop} ...
+SCRIPT_SAYS = """
+Launching chutney using Python 3.11.2
+Error: Not enough arguments given.
+
+Usage: chutney {command/test} {networkfile}
+Known commands are: configure print_phases start status stop supported wait_for_bootstrap
+Known tests are: verify
 """
-INIT_SAYS = """\
-usage: chutney init [-h] [--tor TOR]
-                    (--net {basic,basic-min,bridges+hs-v3,
-                    hs-v3} | --net-from-script-path NET_FROM_SCRIPT_PATH)
+COMMAND_SAYS = """\
+usage: chutney [-h] [--data-dir DATA_DIR] {print_phases,init,configure,status,start,wait_for_bootstrap,stop,verify} ...
+
+positional arguments:
+  {print_phases,init,configure,status,start,wait_for_bootstrap,stop,verify}
+    init                Save the network.
 
 options:
-  --net {basic,basic-min,bridges+hs-v3,hs-v3}
+  -h, --help            show this help message and exit
+  --data-dir DATA_DIR   Folder. (overrides CHUTNEY_DATA_DIR)
+
+Environment Variables:
+  CHUTNEY_DATA_DIR: Folder. (default=net)
 """
+INIT_SAYS = """\
+usage: chutney init [-h] [--listen-address LISTEN_ADDRESS] [--disable-ipv6 DISABLE_IPV6] [--dns-conf DNS_CONF] [--tor TOR]
+                    (--net {basic,basic-min,bridges+hs-v3,hs-v3} | --net-from-script-path NET_FROM_SCRIPT_PATH | --net-from-data-dir)
+
+options:
+  -h, --help            show this help message and exit
+  --tor TOR             Path. (overrides CHUTNEY_TOR)
+  --net {basic,basic-min,bridges+hs-v3,hs-v3}
+                        A network, by name.
+  --net-from-script-path NET_FROM_SCRIPT_PATH
+                        A network, by path.
+"""  # noqa: E501
 
 
-def program(path: Path, text: str) -> Path:
-    """An executable that says ``text`` to anything."""
-    path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+def program(path: Path, text: str, init: str = "") -> Path:
+    """An executable that says ``init`` to ``init`` and ``text`` to anything else."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n[ $1 = init ] && cat <<'END' && exit\n{init}END\ncat <<'END'\n{text}END\n")
     path.chmod(0o755)
     return path
 
@@ -74,11 +97,24 @@ def test_the_installed_command() -> None:
     assert found.command("start", "hs-v3") == ["/x/chutney", "start"]
 
 
-def test_the_installed_command_is_told_by_its_usage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable may name the program itself."""
-    path = program(folder / "chutney", COMMAND_SAYS + INIT_SAYS)
-    monkeypatch.setenv(cli.VARIABLE, str(path))
+@pytest.mark.parametrize("named", [".", "bin", "bin/chutney"])
+def test_the_installed_command_is_told_by_its_usage(folder: Path, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable may name the virtual environment, its folder of programs or the program itself."""
+    path = program(folder / "bin/chutney", COMMAND_SAYS, INIT_SAYS)
+    monkeypatch.setenv(cli.VARIABLE, str(folder / named))
     assert cli.find() == cli.Chutney(path, "command", {name: name for name in cli.names(INIT_SAYS)})
+
+
+def test_the_launcher_of_a_newer_checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says the same after a line of its own, and is told by PYTHON which Python has what chutney needs."""
+    launcher = program(folder / "chutney", f"\nLaunching chutney using Python 3.11.2\n{COMMAND_SAYS}", INIT_SAYS)
+    monkeypatch.setenv(cli.VARIABLE, str(folder))
+    assert (cli.find().program, cli.find().kind) == (launcher, "command")
+    launcher.write_text("#!/bin/sh\necho $PYTHON says: ModuleNotFoundError; exit 1\n")
+    monkeypatch.setenv("PYTHON", "/x/python3")
+    with pytest.raises(TestbedError, match=r"it says: /x/python3 says: ModuleNotFoundError\n.*install it with pip"):
+        cli.find()
+    assert cli.environment(Path("/lab/net"))["PYTHON"] == "/x/python3"
 
 
 def test_none_at_hand(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -102,6 +138,14 @@ def test_one_that_the_unprivileged_user_cannot_read(folder: Path, monkeypatch: p
     monkeypatch.setenv(cli.VARIABLE, str(program(inner / "chutney", SCRIPT_SAYS)))
     with pytest.raises(TestbedError, match="user 10001, who runs chutney, may not read"):
         cli.find()
+    shell = inner / "sh"
+    shell.symlink_to("/bin/sh")
+    outer = folder / "chutney"
+    outer.write_text(f"#!{shell}\necho '{COMMAND_SAYS}'\n")
+    outer.chmod(0o755)
+    monkeypatch.setenv(cli.VARIABLE, str(outer))
+    with pytest.raises(TestbedError, match=r"user 10001, who runs chutney, may not read .* or its Python"):
+        cli.find()
 
 
 @pytest.mark.root
@@ -121,9 +165,9 @@ def test_a_plan_is_refused_before_anything_is_made(
 FAILING = """\
 #!/bin/sh
 case $1 in
-print_phases) printf 'CHUTNEY_CONFIG_PHASES=1\\nCHUTNEY_LAUNCH_PHASES=1\\n' ;;
+print_phases) [ -z "$STRAY" ] && printf 'CHUTNEY_CONFIG_PHASES=1\\nCHUTNEY_LAUNCH_PHASES=1\\n' ;;
 configure) mkdir -p "$CHUTNEY_DATA_DIR/nodes/000c" && echo "SocksPort 9000" > "$CHUTNEY_DATA_DIR/nodes/000c/torrc" ;;
-start) echo "user $(id -u): Couldn't launch test000c"; exit 255 ;;
+start) echo "user $(id -u), IPv6 of $(awk '{print $6}' /proc/net/if_inet6): Couldn't launch test000c"; exit 255 ;;
 *) echo "Usage: chutney {command/test} {networkfile}"; exit 1 ;;
 esac
 """
@@ -133,14 +177,19 @@ esac
 @pytest.mark.tor
 @pytest.mark.usefixtures("module_state")
 def test_a_verb_that_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in that cannot start its network: the error has its last words, and nothing of the lab is left."""
+    """A stand-in that cannot start its network: the error has its last words, and nothing of the lab is left.
+
+    It finds the address ::1, which newer chutneys need, and nothing in its environment that is not meant for it.
+    """
+    monkeypatch.setenv("STRAY", "1")
     (folder / "networks").mkdir()
     (folder / "networks/hs-v3-min").write_text("")
     (folder / "chutney").write_text(FAILING)
     (folder / "chutney").chmod(0o755)
     monkeypatch.setenv(cli.VARIABLE, str(folder))
     _, plan = load_text(TOPOLOGY)
-    with pytest.raises(TestbedError, match=r"`chutney start` failed for hs-v3-min.*\n.*user 10001: Couldn't launch"):
+    said = r"`chutney start` failed for hs-v3-min.*\n.*user 10001, IPv6 of lo: Couldn't launch"
+    with pytest.raises(TestbedError, match=said):
         up(plan)
     with pytest.raises(TestbedError, match="there is no lab"):
         attach(plan.name)
@@ -163,7 +212,9 @@ def test_settings_of_the_user_come_through(monkeypatch: pytest.MonkeyPatch) -> N
         ("AuthoritativeDirectory 1\nOrPort 5000\nExitRelay 0\n", "authority"),
         ("OrPort 5003\nExitRelay 1\nSocksPort 0", "exit"),
         ("# a comment\nORPort 5003 IPv4Only\nExitRelay 0\n", "relay"),
+        ("SocksPort 0\nDnsPort 0\nOrPort 127.0.0.1:5106\nExitRelay 0\nDirPort 7106\n", "relay"),
         ("SocksPort 9008\n", "client"),
+        ("SocksPort 127.0.0.1:9007\nSocksPort [::1]:9007\nDnsPort 0\n", "client"),
         ("SocksPort 0\nHiddenServiceDir /x/hidden_service\nHiddenServicePort 5858 127.0.0.1:4747\n", "onion"),
     ],
 )

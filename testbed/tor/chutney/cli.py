@@ -1,8 +1,8 @@
 """Chutney's command line, of which there are two.
 
-The older one is a script in a checkout, called with a verb and the file of a network. The newer one can be installed;
-its ``init`` takes a network by name, and the other verbs go by what that has left in the data folder. Both take their
-settings from the environment, by the same names.
+The older one is a script in a checkout, called with a verb and the file of a network. The newer one is installed with
+pip, and a checkout has a launcher of it; its ``init`` takes a network by name, and the other verbs go by what that has
+left in the data folder. Both take their settings from the environment, by the same names.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from testbed.runtime.base import UNPRIVILEGED_ID
 
 VARIABLE = "CHUTNEY_PATH"
 HOME = "https://gitlab.torproject.org/tpo/core/chutney"
+INSTALL = f"or install it with pip in a virtual environment, and set {VARIABLE} to the folder of that"
 START_TIME = 300
 """Seconds that chutney waits for its network; its own 60 or 120 are often too short (see its issue 40022)."""
 
 _FOLDERS = ("networks", "lib/chutney/networks", "lib/chutney/data/networks")
 """Where checkouts keep their networks, by age."""
 _OURS = frozenset((VARIABLE, "CHUTNEY_DATA_DIR", "CHUTNEY_CONFIG_PHASE", "CHUTNEY_LAUNCH_PHASE"))
+_PLACES = ("chutney", "bin/chutney")
+"""Where the program is in a checkout or the folder of an installation, and in a virtual environment."""
 _SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -61,11 +64,10 @@ def environment(data: Path, phase: int = 1) -> dict[str, str]:
     """Settings of a run in the folder ``data``. A user's own CHUTNEY_ variables go before ours, where they may."""
     kept = {key: value for key, value in os.environ.items() if key.startswith("CHUTNEY_") and key not in _OURS}
     return {
+        **_base(),
         "CHUTNEY_LISTEN_ADDRESS": "127.0.0.1",
         "CHUTNEY_DNS_CONF": "/dev/null",
         "CHUTNEY_START_TIME": str(START_TIME),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",
         **kept,
         "CHUTNEY_DATA_DIR": str(data),
         "CHUTNEY_CONFIG_PHASE": str(phase),
@@ -74,7 +76,7 @@ def environment(data: Path, phase: int = 1) -> dict[str, str]:
 
 
 def find() -> Chutney:
-    """The chutney that CHUTNEY_PATH names: a checkout, a folder with the installed program, or the program itself.
+    """The chutney that CHUTNEY_PATH names: a checkout, the environment where it is installed, or the program itself.
 
     TestbedError if there is none, or the unprivileged user cannot run it.
     """
@@ -83,15 +85,16 @@ def find() -> Chutney:
         raise TestbedError(
             f"chutney is needed, and {VARIABLE} is not set",
             where="tor",
-            remedy=f"clone {HOME} and set {VARIABLE} to the folder",
+            remedy=f"clone {HOME} and set {VARIABLE} to the folder; {INSTALL}",
         )
     path = Path(named).resolve()
-    program = path / "chutney" if path.is_dir() else path
-    if not (program.is_file() and os.access(program, os.X_OK)):
+    candidates = [path / place for place in _PLACES] if path.is_dir() else [path]
+    program = next((each for each in candidates if each.is_file() and os.access(each, os.X_OK)), None)
+    if program is None:
         raise TestbedError(
-            f"{VARIABLE} is {named}, and there is no program {program}",
+            f"{VARIABLE} is {named}, and there is no program {' or '.join(map(str, candidates))}",
             where="tor",
-            remedy=f"set it to a checkout of {HOME}, or to the folder of the installed program",
+            remedy=f"set it to a checkout of {HOME}; {INSTALL}",
         )
     return recognise(program, _help(program))
 
@@ -102,16 +105,18 @@ def recognise(program: Path, text: str) -> Chutney:
         return Chutney(program, "script", dict(_files(program.parent)))
     if re.search(r"^usage: chutney ", text, re.MULTILINE) and re.search(r"\binit\b", text):
         return Chutney(program, "command", {name: name for name in names(_help(program, "init"))})
-    said = " / ".join(text.split("\n")[-4:]).strip(" /") or "nothing"
+    said = " / ".join([line for line in text.splitlines() if line.strip()][-4:]) or "nothing"
     raise TestbedError(
-        f"{program} is no chutney that is known here; it says: {said[:300]}", where="tor", remedy=f"get one from {HOME}"
+        f"{program} is no chutney that is known here; it says: {said[:300]}",
+        where="tor",
+        remedy=f"get one from {HOME}; {INSTALL}",
     )
 
 
 def names(text: str) -> list[str]:
     """The networks that ``chutney init --help`` offers."""
     found = re.search(r"--net\s+\{([^}]*)\}", text)
-    return [] if found is None else ["".join(name.split()) for name in found.group(1).split(",")]
+    return [] if found is None else found.group(1).split(",")
 
 
 def _files(checkout: Path) -> Iterator[tuple[str, str]]:
@@ -122,13 +127,25 @@ def _files(checkout: Path) -> Iterator[tuple[str, str]]:
                     yield path.name, str(path)
 
 
+def _base() -> dict[str, str]:
+    """What each run of chutney has in its environment. PYTHON is what the launcher of a checkout goes by."""
+    own = {"PYTHON": os.environ["PYTHON"]} if "PYTHON" in os.environ else {}
+    return {
+        "PATH": _SEARCH_PATH,
+        "LC_ALL": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        **own,
+    }
+
+
 def _help(program: Path, *verb: str) -> str:
     """What the program says to ``--help``, as the user that will run it. TestbedError if that one cannot run it."""
-    argv = [str(program), *verb, "--help"]
+    # setpriv still has root's capabilities when it executes a program; env, between, has none, nor will chutney have
+    argv = ["env", str(program), *verb, "--help"]
     if os.geteuid() == 0:
         identity = str(UNPRIVILEGED_ID)
         argv = ["setpriv", "--reuid", identity, "--regid", identity, "--clear-groups", "--no-new-privs", "--", *argv]
-    variables = {"PATH": _SEARCH_PATH, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
     try:
         done = subprocess.run(
             argv,
@@ -137,15 +154,15 @@ def _help(program: Path, *verb: str) -> str:
             text=True,
             timeout=60,
             check=False,
-            env=variables,
+            env={**_base(), "COLUMNS": "200"},
             cwd="/",
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TestbedError(f"{program} cannot be run: {error}", where="tor") from error
     if "Permission denied" in done.stderr:
         raise TestbedError(
-            f"user {UNPRIVILEGED_ID}, who runs chutney, may not read {program}",
+            f"user {UNPRIVILEGED_ID}, who runs chutney, may not read {program} or its Python",
             where="tor",
-            remedy="give everybody the right to read the folder and to enter those above it, or put it elsewhere",
+            remedy="give everybody the right to read their folders and to enter those above, or put them elsewhere",
         )
     return done.stdout + done.stderr

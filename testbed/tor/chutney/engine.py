@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NODE = "chutney"
 """The node of the lab that has all of chutney's tors; they listen on its loopback address alone."""
+LOOPBACK_IPV6 = ("net/ipv6/conf/lo/disable_ipv6", "0")
+"""Newer chutneys have each tor listen on ::1, too, and some networks of both kinds are for IPv6."""
 _KEYS = frozenset(("engine", "network", "attach"))
 
 
@@ -39,6 +41,7 @@ class ChutneyEngine:
         """One node for all of it."""
         build.node(NODE, ("tor",), runtime="process", subsystem="tor", role="chutney")
         build.attach(NODE, spec.attach or build.core(), ("tor", "attach") if spec.attach else ("tor",))
+        build.sysctl(NODE, *LOOPBACK_IPV6)
 
     def lacks(self, spec: TorSpec, plan: Plan) -> Iterable[tuple[str, str]]:
         """Chutney itself, its network, and the programs that it and its onion services need."""

@@ -91,7 +91,7 @@ class ChutneyNetwork(Network):
     def _phases(self, chutney: cli.Chutney, network: str) -> tuple[int, int]:
         """How many phases of configuring and of launching the network has: some nodes wait for others."""
         variables = cli.environment(self.lab.node_folder(NODE) / DATA)
-        argv = ["env", *(f"{key}={value}" for key, value in variables.items())]
+        argv = ["env", "--ignore-environment", *(f"{key}={value}" for key, value in variables.items())]
         done = self.lab.exec(NODE, [*argv, *chutney.command("print_phases", network)], root=False, check=True)
         found = dict(line.split("=", 1) for line in done.stdout.splitlines() if line.startswith("CHUTNEY_"))
         try:
