@@ -25,7 +25,7 @@ test-qemu: setup ## the tests of links again, under a distribution kernel in QEM
 	TESTBED_QEMU=1 $(BIN)/pytest tests/vm/test_links_in_qemu.py $(PYTEST_ARGS)
 
 test-fast: venv ## the tests that need neither root nor Docker nor tor nor a virtual machine
-	$(BIN)/pytest tests -m "not root and not engine and not tor and not vm" $(PYTEST_ARGS)
+	$(BIN)/pytest tests -n auto --dist worksteal -m "not root and not engine and not tor and not vm" $(PYTEST_ARGS)
 
 lint: venv ## ruff and mypy
 	$(BIN)/ruff check .
