@@ -11,7 +11,8 @@ A warm start (``warm``) has keys and consensus from an earlier bring-up: everyth
 
 ``begin`` returns when relays have been started, ``finish`` when the network is up. In between others can start who need
 no more than the network's documents. Their connections wait for relays that make their keys: tor listens before that.
-A cold start is over with ``begin``.
+A cold start is over with ``begin``: uploads of descriptors that set out before relays have the consensus may hang (seen
+in two starts of six), though the instances could have started two seconds sooner.
 """
 
 from __future__ import annotations
