@@ -15,7 +15,7 @@ from pathlib import Path
 
 from testbed.errors import WaitTimeout
 from testbed.net import namespace
-from testbed.runtime.base import LAB_VARIABLE, start_time
+from testbed.runtime.base import LAB_VARIABLE, send_signal, start_time
 
 
 def namespace_path(lab: str, node: str) -> Path:
@@ -80,23 +80,9 @@ def end_processes(lab: str, timeout: float = 10) -> None:
     while victims := processes(lab):
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid, started in victims.items():
-                _signal(pid, started, number)
+                send_signal(pid, started, number)
         _await(victims, deadline, timeout)
         _bury(victims)
-
-
-def _signal(pid: int, started: int, number: signal.Signals) -> None:
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        if start_time(pid) == started:
-            signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def _await(victims: dict[int, int], deadline: float, timeout: float) -> None:

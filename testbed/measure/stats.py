@@ -8,7 +8,7 @@ service look fast, so curves and medians use the Kaplan-Meier estimator (Kaplan 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,18 +93,7 @@ def bootstrap_ratio(
     level: float = LEVEL,
 ) -> Estimate:
     """Median of ``above`` over median of ``below`` with its percentile bootstrap interval, as ``bootstrap_median``."""
-    pool_above, medians_above = _bootstrap(above, seed, resamples)
-    pool_below, medians_below = _bootstrap(below, seed + 1, resamples)
-    n = min(len(pool_above), len(pool_below))
-    value = _ratio(median_time(pool_above), median_time(pool_below))
-    if n < 2:
-        return Estimate(value, n=n)
-    ratios = np.array([_ratio(a, b) for a, b in zip(medians_above, medians_below, strict=True)])
-    ratios = ratios[~np.isnan(ratios)]
-    if not len(ratios):
-        return Estimate(value, n=n)
-    low, high = _percentiles(ratios, level)
-    return Estimate(value, low, high, n)
+    return _compared(_ratio, above, below, seed, resamples, level)
 
 
 def bootstrap_difference(
@@ -119,18 +108,7 @@ def bootstrap_difference(
 
     NaN where both are infinite. No interval where either has but one time.
     """
-    pool_above, medians_above = _bootstrap(above, seed, resamples)
-    pool_below, medians_below = _bootstrap(below, seed + 1, resamples)
-    n = min(len(pool_above), len(pool_below))
-    value = _difference(median_time(pool_above), median_time(pool_below))
-    if n < 2:
-        return Estimate(value, n=n)
-    differences = np.array([_difference(a, b) for a, b in zip(medians_above, medians_below, strict=True)])
-    differences = differences[~np.isnan(differences)]
-    if not len(differences):
-        return Estimate(value, n=n)
-    low, high = _percentiles(differences, level)
-    return Estimate(value, low, high, n)
+    return _compared(_difference, above, below, seed, resamples, level)
 
 
 def mean_interval(
@@ -264,6 +242,29 @@ def _bootstrap(repeats: Sequence[Sequence[Time]], seed: int, resamples: int) -> 
             weights[:, start : start + size] = rng.multinomial(drawn[:, index] * size, np.full(size, 1 / size))
         medians.append(_median_rows(seconds, observed, weights[:, order]))
     return pool, np.concatenate(medians)
+
+
+def _compared(
+    compare: Callable[[float, float], float],
+    above: Sequence[Sequence[Time]],
+    below: Sequence[Sequence[Time]],
+    seed: int,
+    resamples: int,
+    level: float,
+) -> Estimate:
+    """What ``compare`` makes of two medians, with its percentile bootstrap interval."""
+    pool_above, medians_above = _bootstrap(above, seed, resamples)
+    pool_below, medians_below = _bootstrap(below, seed + 1, resamples)
+    n = min(len(pool_above), len(pool_below))
+    value = compare(median_time(pool_above), median_time(pool_below))
+    if n < 2:
+        return Estimate(value, n=n)
+    compared = np.array([compare(a, b) for a, b in zip(medians_above, medians_below, strict=True)])
+    compared = compared[~np.isnan(compared)]
+    if not len(compared):
+        return Estimate(value, n=n)
+    low, high = _percentiles(compared, level)
+    return Estimate(value, low, high, n)
 
 
 def _percentiles(values: Any, level: float) -> tuple[float, float]:

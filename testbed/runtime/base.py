@@ -33,6 +33,21 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def send_signal(pid: int, started: int, number: int) -> None:
+    """A signal to a process, never to another one that has its pid by now; nothing happens if it is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if start_time(pid) == started:
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(frozen=True)
 class Process:
     """A program running in a node, by its pid on the host."""
@@ -58,17 +73,7 @@ class Process:
 
     def signal(self, number: int) -> None:
         """Send a signal; a program that is gone already is not an error, and nobody else's process is ever hit."""
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return
-        try:
-            if start_time(self.pid) == self.started:
-                signal.pidfd_send_signal(descriptor, number)
-        except ProcessLookupError:
-            pass
-        finally:
-            os.close(descriptor)
+        send_signal(self.pid, self.started, number)
 
     def wait_gone(self, timeout: float) -> None:
         """Wait for the end of the program; WaitTimeout after ``timeout`` seconds."""

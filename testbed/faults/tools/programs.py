@@ -15,7 +15,7 @@ from testbed.faults.tools.helpers import is_outside
 from testbed.lab.lab import SETTLE
 from testbed.lab.ownership import ancestry, describe
 from testbed.plan.types import Service
-from testbed.runtime.base import Process, start_time
+from testbed.runtime.base import Process, send_signal, start_time
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -126,17 +126,7 @@ def ignores(pid: int, number: int) -> bool:
 def send(pids: Pids, number: int) -> None:
     """A signal to each, never to another process that has the pid by now."""
     for pid, started in pids.items():
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            if start_time(pid) == started:
-                signal.pidfd_send_signal(descriptor, number)
-        except ProcessLookupError:
-            pass
-        finally:
-            os.close(descriptor)
+        send_signal(pid, started, number)
 
 
 def await_none(look: Callable[[], Iterable[int]], what: str, timeout: float) -> None:
