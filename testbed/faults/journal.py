@@ -5,7 +5,6 @@ One JSON file a fault under ``<lab>/faults``, replaced in one step at each chang
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -17,7 +16,7 @@ from typing import Any, Literal
 
 from testbed.errors import WaitTimeout
 from testbed.faults.base import FaultBusy
-from testbed.lab.state import write_atomically
+from testbed.lab.state import lock_held, write_atomically
 from testbed.runtime.base import start_time
 
 State = Literal["injecting", "active", "healing"]
@@ -135,22 +134,8 @@ class Journal:
         except FileNotFoundError:  # the lab is gone, and its faults with it
             yield
             return
-        try:
-            deadline = time.monotonic() + timeout
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        holder = os.pread(descriptor, 20, 0).decode().strip() or "unknown"
-                        raise WaitTimeout(what, timeout, f"process {holder} is at work on it") from None
-                    time.sleep(0.01)
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with lock_held(descriptor, timeout, lambda pid: WaitTimeout(what, timeout, f"process {pid} is at work on it")):
             yield
-        finally:
-            os.close(descriptor)
 
     def _next_number(self) -> int:
         path = self.folder / ".last"

@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -156,6 +156,21 @@ def locked(identity: str, name: str, *, timeout: float = 60) -> Iterator[None]:
         descriptor = os.open(folder / identity, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except PermissionError as error:
         raise TestbedError(f"no access to {folder}", remedy="run as root") from error
+
+    def refusal(holder: str) -> TestbedError:
+        message = f"lab {name!r} is being started or stopped by process {holder}"
+        return TestbedError(message, remedy="wait for it, or end that process")
+
+    with lock_held(descriptor, timeout, refusal):
+        yield
+
+
+@contextmanager
+def lock_held(descriptor: int, timeout: float, refusal: Callable[[str], TestbedError]) -> Iterator[None]:
+    """Hold the lock of an open file, and close the file afterwards.
+
+    Raises ``refusal`` of the pid that holds it when ``timeout`` seconds have passed.
+    """
     try:
         deadline = time.monotonic() + timeout
         while True:
@@ -163,13 +178,9 @@ def locked(identity: str, name: str, *, timeout: float = 60) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    holder = os.pread(descriptor, 20, 0).decode().strip() or "unknown"
-                    raise TestbedError(
-                        f"lab {name!r} is being started or stopped by process {holder}",
-                        remedy="wait for it, or end that process",
-                    ) from None
-                time.sleep(0.05)
+                if time.monotonic() > deadline:
+                    raise refusal(os.pread(descriptor, 20, 0).decode().strip() or "unknown") from None
+                time.sleep(0.01)
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
