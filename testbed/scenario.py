@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
 from testbed.plan.types import RuntimeName
@@ -48,6 +49,23 @@ def find(name: str) -> Path:
     return known[name]
 
 
+def description(name: str) -> str:
+    """What a scenario says of itself, its topology, and its parameters with their defaults."""
+    path = find(name)
+    try:
+        scope = runpy.run_path(str(path))
+    except Exception as error:  # whatever a module that somebody writes can raise
+        raise TestbedError(f"{type(error).__name__}: {error}", where=str(path), remedy="run it to see more") from error
+    marks = scope.get("pytestmark", ())
+    known: Mapping[str, Any] = next(
+        (mark.kwargs for mark in (marks if isinstance(marks, list) else [marks]) if mark.name == "testbed"), {}
+    )
+    text = (scope["__doc__"] or "").strip()
+    lines = [*([text, ""] if text else []), f"file      {path}", f"topology  {known.get('topology', '')}"]
+    lines += [f"--param   {key}={default}" for key, default in known.get("parameters", {}).items()]
+    return "\n".join(lines)
+
+
 def run(
     name: str,
     *,
@@ -74,6 +92,7 @@ def run(
         raise TestbedError(f"there is no topology {str(topology)!r}")
     arguments = [str(path), f"--rootdir={path.parent}", "--quiet", "--no-header", "--capture=no", "--tb=short"]
     arguments += ["-p", "no:cacheprovider", f"--testbed-repeats={repeats}"]
+    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the command has imported the testbed by then
     arguments += [f"--testbed-topology={topology.resolve()}"] if topology else []
     arguments += [f"--testbed-seed={seed}"] if seed is not None else []
     arguments += [f"--testbed-runtime={runtime}"] if runtime else []

@@ -21,7 +21,6 @@ app = typer.Typer(
     name="testbed",
     help="One YAML file to a private network lab on real binaries: measured and reported.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

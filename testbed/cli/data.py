@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli import probe
+from testbed.cli import complete, probe
 from testbed.cli.lab import LabName, find_lab
 from testbed.cli.output import show_blocks
 from testbed.cli.run import Root, find_run
@@ -38,9 +38,10 @@ def capture(
     snaplen: Annotated[int, typer.Option(min=1, help="The most that is kept of one packet, bytes.")] = 262144,
     name: LabName = None,
 ) -> None:
-    """Capture packets in a node into pcapng files, until Ctrl-C, a time or the end of the lab.
+    """Capture packets in a node into pcapng files.
 
-    `testbed capture a:eth0 -o - | wireshark -k -i -` shows them as they come.
+    Until Ctrl-C, a time or the end of the lab. Shown as they come:
+    `testbed capture a:eth0 -o - | wireshark -k -i -`
     """
     from testbed.measure.capture import Capture, parse_place
     from testbed.model.quantities import parse_size_bytes
@@ -80,14 +81,22 @@ def capture(
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run (see `testbed runs`), or its folder.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="Name of a run (see `testbed runs`), or its folder.", autocompletion=complete.runs
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder to write to; default: `export` in the run's.")
     ] = None,
     format: Annotated[str, typer.Option(help="`parquet` or `csv`.")] = "parquet",
     folder: Root = None,
 ) -> None:
-    """Write a run's events, samples, downloads and steps as tables, with its manifest."""
+    """Write what a run recorded as tables.
+
+    Events, samples, downloads and steps, with the manifest beside them.
+    """
     from testbed.measure.export import export as write
     from testbed.measure.reader import RunReader
     from testbed.measure.store import runs_root
@@ -100,11 +109,19 @@ def export(
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="Names of runs, or their folders.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN", help="Names of two runs or more, or their folders.", autocompletion=complete.runs
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     folder: Root = None,
 ) -> None:
-    """Say in what runs differ, and which figures changed by more than chance. The first is compared with the others."""
+    """Say which figures of runs differ by more than chance.
+
+    And in what the runs themselves differ. The first is compared with the others.
+    """
     import json
 
     from testbed.measure.reader import RunReader

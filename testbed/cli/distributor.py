@@ -43,9 +43,10 @@ def distributor(
     state: Annotated[Path | None, typer.Option(metavar="DIR", help="Where counters and events are kept.")] = None,
     once: Annotated[bool, typer.Option("--once", help="End as soon as everything is placed and fetched back.")] = False,
 ) -> None:
-    """Spread the descriptors of several instances of one onion service over its HSDirs, and keep them so.
+    """Spread an onion service's descriptors over its HSDirs.
 
-    The instances need `PublishHidServDescriptors 0`. Ends at Ctrl-C; the descriptors stay where they are.
+    On any tor network, for several instances of one service that have `PublishHidServDescriptors 0`. It goes on until
+    Ctrl-C; the descriptors then stay where they are.
     """
     from testbed.tor.distribute.engine import Distributor
     from testbed.tor.distribute.journal import STATUS, Journal, read_json

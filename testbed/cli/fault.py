@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from testbed.cli import complete
 from testbed.cli.lab import LabName, find_lab
 from testbed.errors import TestbedError
 
@@ -31,9 +32,14 @@ def register(app: typer.Typer) -> None:
 
 
 def list_faults(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="All about this one.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="All about this one.", autocompletion=complete.faults)
+    ] = None,
 ) -> None:
-    """List the faults that there are, with their settings; those in brackets may be left out."""
+    """List the faults that there are.
+
+    Settings in brackets may be left out.
+    """
     from testbed.faults.base import fault_class, known_faults, settings_text
 
     if kind is not None:
@@ -46,7 +52,9 @@ def list_faults(
 
 
 def inject(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="As `fault list` shows it.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="As `fault list` shows it.", autocompletion=complete.faults)
+    ],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, with its unit; several values: A,B."),
@@ -75,7 +83,7 @@ def inject(
 
 
 def heal(
-    identities: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="As `fault ps` shows them.")] = None,
+    identities: Annotated[list[str] | None, typer.Argument(metavar="ID", help="As `fault ps` shows them.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Heal every fault of the lab.")] = False,
     name: LabName = None,
 ) -> None:
@@ -114,7 +122,10 @@ def timeline(
     seed: Annotated[int | None, typer.Option(help="With --print: seed instead of the topology's own.")] = None,
     name: LabName = None,
 ) -> None:
-    """Run the timeline of a lab's topology from its beginning to its end. Ctrl-C heals everything and stops."""
+    """Run the timeline of a lab's topology.
+
+    From its beginning to its end. Ctrl-C heals everything and stops.
+    """
     from testbed.faults.runner import Timeline
     from testbed.faults.timeline import parse, schedule, timeline_text
 
@@ -192,4 +203,10 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _words(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.items())
+    """As --set takes them, where one value is a list of words."""
+    shown = {key: ",".join(value) if _is_words(value) else value for key, value in settings.items()}
+    return ", ".join(f"{key}={value}" for key, value in shown.items())
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli import complete
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
 
-LabName = Annotated[str | None, typer.Option("--name", "-n", help="The lab; needed only while several are up.")]
+LabName = Annotated[
+    str | None,
+    typer.Option("--name", "-n", help="The lab; needed only while several are up.", autocompletion=complete.labs),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,8 +45,11 @@ def up(
     from testbed.lab import up as starting
     from testbed.net import impair as impairing
     from testbed.plan.load import load_topology
+    from testbed.plan.text import counted
     from testbed.runtime import runtimes
 
+    if name is not None:
+        _check_name(name)
     override, engine = runtimes.check_name(runtime), impairing.check_name(impair)
     _, plan = load_topology(file)
     before = time.monotonic()
@@ -57,14 +64,20 @@ def up(
             warm=warm,
         )
     seconds = time.monotonic() - before
-    print(f"lab {lab.name} is up: {len(plan.nodes)} nodes, {len(plan.links)} links, {seconds:.1f} s")
+    size = f"{counted(len(plan.nodes), 'node')}, {counted(len(plan.links), 'link')}"
+    print(f"lab {lab.name} is up: {size}, {seconds:.1f} s")
 
 
 def down(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Labs to take down.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Labs to take down.", autocompletion=complete.labs)
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Take down every lab.")] = False,
 ) -> None:
-    """Take labs down and remove all that belongs to them. Needs neither the topology file nor a clean earlier exit."""
+    """Take labs down.
+
+    All that belongs to them is removed. Needs neither the topology file nor a clean earlier exit.
+    """
     from testbed.lab import down as stopping
 
     if everything == bool(names):
@@ -80,10 +93,12 @@ def down(
 def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False) -> None:
     """List the labs of this machine."""
     from testbed.lab.down import reap, running
-    from testbed.lab.state import Folder
+    from testbed.lab.state import Folder, state_root
 
     if os.geteuid() == 0:
         reap()
+    elif (labs := state_root() / "labs").exists() and not os.access(labs, os.R_OK):
+        _need_root()
     rows = []
     for record in running():
         try:
@@ -110,8 +125,8 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] 
 
 
 def exec_(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")],
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="Program and arguments; no shell.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.", autocompletion=complete.nodes)],
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="Program and arguments, after --; no shell.")],
     name: LabName = None,
     user: Annotated[bool, typer.Option("--user", help="As the unprivileged user rather than as root.")] = False,
 ) -> None:
@@ -121,7 +136,7 @@ def exec_(
 
 
 def shell(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.", autocompletion=complete.nodes)],
     name: LabName = None,
 ) -> None:
     """Open a shell in a node, as root."""
@@ -134,7 +149,7 @@ def shell(
 
 
 def logs(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.", autocompletion=complete.nodes)],
     service: Annotated[str | None, typer.Option("--service", "-s", help="One program's log alone.")] = None,
     lines: Annotated[int, typer.Option("--lines", help="How many lines of each log.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the logs grow.")] = False,
@@ -173,6 +188,16 @@ def find_lab(name: str | None) -> Lab:
     return attach(name)
 
 
+def _check_name(name: str) -> None:
+    from testbed.model.words import check_name
+
+    try:
+        check_name(name)
+    except ValueError as error:
+        what, _, remedy = str(error).partition("; ")
+        raise TestbedError(f"--name: {what}", remedy=remedy) from None
+
+
 def _need_root() -> None:
     if os.geteuid() != 0:
         raise TestbedError("labs belong to root", remedy="run this command as root, such as with sudo")
@@ -180,13 +205,14 @@ def _need_root() -> None:
 
 def print_table(rows: list[dict[str, object]]) -> None:
     """One line a row, the keys as heads."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from testbed.cli.output import print_whole
+
     table = Table(box=None, pad_edge=False)
     for key in rows[0]:
-        table.add_column(key, justify="right" if key in ("nodes", "links") else "left", overflow="fold")
+        table.add_column(key, justify="right" if key in ("nodes", "links") else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row.values()))
-    Console().print(table)
+    print_whole(table)

@@ -33,7 +33,10 @@ def link(
     up: Annotated[bool | None, typer.Option("--up/--down", help="Plug or pull the cable.")] = None,
     name: LabName = None,
 ) -> None:
-    """Show a link, or change some of its properties; the others stay as they are. Changes are read back."""
+    """Show a link, or change it while it carries traffic.
+
+    What is not given stays as it is. Changes are read back.
+    """
     from testbed.lab import links
     from testbed.plan.types import Impairment
 
@@ -43,6 +46,8 @@ def link(
         delay=delay, jitter=jitter, loss=loss, loss_burst=loss_burst, duplicate=duplicate, corrupt=corrupt,
         reorder=reorder, rate=rate,
     )  # fmt: skip
+    if one_way and not changes:
+        raise TestbedError("--one-way changes nothing by itself", remedy="add --delay, --loss or the like")
     if changes:
         forward, backward = links.impairment(lab, found)
         first_to_second = found.a == links.end_at(found, a)
@@ -51,6 +56,9 @@ def link(
             wanted_forward = Impairment(**{**forward.model_dump(), **changes})
         if not first_to_second or not one_way:
             wanted_backward = Impairment(**{**backward.model_dump(), **changes})
+        for one in (wanted_forward, wanted_backward):
+            if one is not None and one.jitter_us > one.delay_us:
+                raise TestbedError("a jitter of more than the delay would need negative delays", remedy="add --delay")
         links.change(lab, found, wanted_forward, wanted_backward)
     if up is not None:
         for end in (found.a, found.b):

@@ -25,7 +25,10 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False) -> None:
-    """Say what this machine has and lacks, with the remedy for each lack. The status is 1 if labs cannot run."""
+    """Say what this machine has and lacks.
+
+    With the remedy for each lack. The status is 1 if labs cannot run.
+    """
     from testbed.lab.doctor import diagnose
 
     checks = diagnose()
@@ -44,7 +47,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.
 def build_images(
     force: Annotated[bool, typer.Option("--force", help="Make it anew, with today's packages.")] = False,
 ) -> None:
-    """Make the container image, unless it is there already and up to date."""
+    """Make the container image, unless it is up to date."""
     from testbed.runtime import images
 
     made = images.build(force=force, say=_say)
@@ -52,7 +55,7 @@ def build_images(
 
 
 def show_images() -> None:
-    """Say whether the container image is there and up to date."""
+    """Say whether the container image is there and up to date. The status is 1 if it is absent."""
     from testbed.runtime import images
 
     state = images.state()
@@ -62,7 +65,10 @@ def show_images() -> None:
 
 
 def remove_images() -> None:
-    """Remove the images that were made here, with their base. Nothing else of Docker's is touched."""
+    """Remove the images that were made here, with their base.
+
+    Nothing else of Docker's is touched.
+    """
     from testbed.runtime import images
 
     images.remove(_say)

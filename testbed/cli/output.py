@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
     from testbed.report.blocks import Block
 
 
@@ -32,6 +34,16 @@ def print_error(error: TestbedError) -> None:
     from rich.text import Text
 
     Console(stderr=True, highlight=False).print(Text(text, style="red"), soft_wrap=True)
+
+
+def print_whole(table: RichTable) -> None:
+    """Print a table in full, whatever the width of the terminal: names that are cut cannot be copied."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console()
+    wanted = Measurement.get(console, console.options.update(width=10_000), table).maximum
+    Console(width=max(console.width, wanted)).print(table)
 
 
 def show_blocks(blocks: Sequence[Block]) -> None:

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from testbed.cli import complete
 from testbed.cli.lab import LabName, find_lab
 from testbed.cli.output import print_json
 from testbed.cli.probe_node import AsJson, conntrack, counters, usage
 from testbed.errors import TestbedError
 
-Source = Annotated[str, typer.Argument(metavar="NODE", help="The node that asks.")]
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="A node or an address.")]
+Source = Annotated[str, typer.Argument(metavar="NODE", help="The node that asks.", autocompletion=complete.nodes)]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="A node or an address.", autocompletion=complete.nodes)]
 Timeout = Annotated[float, typer.Option(min=0.001, help="Seconds to wait for an answer.")]
 
 
@@ -71,7 +72,7 @@ def http(
     as_json: AsJson = False,
     name: LabName = None,
 ) -> None:
-    """One HTTP request: connection, first byte, last byte, redirects."""
+    """One HTTP request: its times and its redirects."""
     from testbed.measure.probes.http import http_get
 
     got = http_get(find_lab(name), source, url, follow=follow, address=address, timeout=timeout)
@@ -88,14 +89,16 @@ def http(
 
 def throughput(
     source: Source,
-    target: Annotated[str, typer.Argument(metavar="NODE", help="The node that receives.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="The node that receives.", autocompletion=complete.nodes)
+    ],
     protocol: Annotated[str, typer.Option(help="`tcp` or `udp`.")] = "tcp",
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to count.")] = 2.0,
     rate: Annotated[str | None, typer.Option(help="The most that is sent, such as 8mbit; UDP: 10mbit.")] = None,
     as_json: AsJson = False,
     name: LabName = None,
 ) -> None:
-    """How much goes through."""
+    """How much goes through, in bits a second."""
     from testbed.measure.probes.throughput import throughput as send
     from testbed.model.quantities import parse_rate_bps
 
@@ -185,7 +188,7 @@ def availability(
         seen = watch.stop()
     outages = [
         {
-            "after": outage.first_lost - started,
+            "after": max(0.0, outage.first_lost - started),  # the first question may be asked a little before
             "seconds": outage.seconds,
             "shortest": outage.shortest,
             "longest": outage.longest,

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from testbed.cli import complete
 from testbed.cli.lab import LabName, find_lab
 from testbed.cli.output import print_json, show_blocks
 
-Node = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.", autocompletion=complete.nodes)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value.")]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli import complete
 from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ def register(app: typer.Typer) -> None:
 
 
 def runs(folder: Root = None) -> None:
-    """List runs: scenario, date, how they ended, and whether their figures mean anything."""
+    """List recorded runs.
+
+    Scenario, date, how they ended, and whether their figures mean anything.
+    """
     from testbed.measure.store import runs_in, runs_root
     from testbed.report.blocks import Table
     from testbed.report.console import show
@@ -37,11 +41,19 @@ def runs(folder: Root = None) -> None:
 
 
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run (see `testbed runs`), or its folder.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="Name of a run (see `testbed runs`), or its folder.", autocompletion=complete.runs
+        ),
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="HTML file or folder to write to.")] = None,
     folder: Root = None,
 ) -> None:
-    """Make a run's report again from what it recorded, also of one that goes on or was killed."""
+    """Make a run's report again from what it recorded.
+
+    Also of a run that goes on or was killed.
+    """
     from testbed.measure.store import RunReader, runs_root
     from testbed.measure.validity import verdict
     from testbed.report import build_report

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from testbed.cli import complete
 from testbed.errors import TestbedError
 
 
@@ -17,22 +18,29 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario (see `testbed scenarios`), or its file.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A scenario (see `testbed scenarios`), or its file.", autocompletion=complete.scenarios
+        ),
+    ],
     topology: Annotated[Path | None, typer.Option("--topology", "-t", help="Instead of the scenario's own.")] = None,
     repeats: Annotated[int, typer.Option("--repeats", "-r", min=1, help="Repeat each measurement.")] = 1,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the topology's own.")] = None,
     runtime: Annotated[str | None, typer.Option(help="`process` or `container` for every node.")] = None,
     impair: Annotated[str | None, typer.Option(help="`netem` or `wire` for links with delay, jitter, loss.")] = None,
     param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of the scenario.")] = None,
-    runs: Annotated[Path | None, typer.Option(help="Where the run folder goes; default: runs.")] = None,
-    keep: Annotated[bool, typer.Option(help="Leave the lab up at the end.")] = False,
+    runs: Annotated[
+        Path | None, typer.Option(help="Where the run folder goes; default: $TESTBED_RUNS, else runs.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the lab up at the end.")] = False,
     pcap: Annotated[
         list[str] | None, typer.Option(metavar="NODE[:IF]", help="Capture packets there into the run's pcap folder.")
     ] = None,
     fidelity: Annotated[bool, typer.Option(help="Try a sample of the links before measuring.")] = True,
     cold: Annotated[bool, typer.Option("--cold", help="Reuse no keys and consensus of an earlier start.")] = False,
 ) -> None:
-    """Run a scenario: the lab comes up, is measured and goes down, and a report says what came of it."""
+    """Run a scenario: lab up, measured, down; a report."""
     from testbed import scenario
     from testbed.cli.progress import shown
     from testbed.net import impair as impairing
@@ -60,12 +68,22 @@ def run(
     raise typer.Exit(outcome.status)
 
 
-def scenarios() -> None:
+def scenarios(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="All about this one, with its parameters.", autocompletion=complete.scenarios
+        ),
+    ] = None,
+) -> None:
     """List the scenarios and what each asks."""
     import ast
 
     from testbed import scenario
 
+    if name is not None:
+        print(scenario.description(name))
+        return
     for name, path in sorted(scenario.scenarios().items()):
         first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
         print(f"{name:20} {first}")
@@ -79,12 +97,11 @@ def _parameter(text: str) -> tuple[str, str]:
 
 
 def _print_result(path: Path) -> None:
-    from rich.console import Console
-
+    from testbed.cli.output import print_whole
     from testbed.measure.store import RunReader
     from testbed.report.console import summary_table
 
     for reason in RunReader(path).invalid:
         print(f"INVALID: {reason}")
-    Console().print(summary_table(path))
+    print_whole(summary_table(path))
     print(f"report: {path / 'report.html'}")

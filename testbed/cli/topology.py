@@ -18,8 +18,8 @@ def register(app: typer.Typer) -> None:
     app.command()(schema)
 
 
-def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Topologies.")]) -> None:
-    """Check topologies and show every mistake in them, with line, column and remedy."""
+def validate(files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Topologies.")]) -> None:
+    """Show every mistake in topologies, with its remedy."""
     from testbed.cli.output import print_error
     from testbed.errors import TopologyError
     from testbed.plan.load import load_topology
@@ -57,7 +57,7 @@ def graph(
         Path | None, typer.Option("--output", "-o", help="An .svg, .png or .pdf file; default: NAME.svg.")
     ] = None,
 ) -> None:
-    """Draw the nodes and links of a topology, with addresses."""
+    """Draw a topology, with addresses."""
     from testbed.plan.load import load_topology
     from testbed.report.graph import draw
 
@@ -68,7 +68,7 @@ def graph(
 
 
 def schema() -> None:
-    """Print the JSON Schema of the topology language, for editors."""
+    """Print the JSON Schema of the language, for editors."""
     import json
 
     from testbed.model.schema import topology_schema

@@ -17,7 +17,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def plan_summary(plan: Plan) -> str:
-    """Name, counts and digest in one line."""
+    """Name and counts in one line."""
     kinds = [(kind, sum(node.kind == kind for node in plan.nodes)) for kind in ("host", "router", "switch")]
     parts = ", ".join(counted(number, kind) for kind, number in kinds if number)
     return f"{plan.name}: {counted(len(plan.nodes), 'node')} ({parts}), {counted(len(plan.links), 'link')}"
