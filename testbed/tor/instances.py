@@ -11,7 +11,6 @@ from testbed.lab.lab import Lab
 from testbed.progress import Progress, Silent
 from testbed.runtime.base import Process, wait_all_gone
 from testbed.tor import webserver
-from testbed.tor.keys import onion_key
 from testbed.tor.node import TorNode, make_node, start
 from testbed.tor.onions import OnionServices
 from testbed.tor.publication import Publication, descriptor_name
@@ -88,7 +87,7 @@ def publish_again(onions: OnionServices, instance: str, progress: Progress | Non
 
 
 def _published(onions: OnionServices, service: str, node: TorNode, progress: Progress) -> Publication:
-    wanted = onions.network.directory().ring(onion_key(onions.lab.plan.seed, service).public).fetched
+    wanted = onions.responsible(service)
     label = onions.address(service).removesuffix(".onion")
     publication = Publication(node.name, label, descriptor_name(wanted))
     try:

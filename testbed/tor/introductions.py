@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
 from testbed.tor.distribute.document import Content, read_descriptor
-from testbed.tor.keys import onion_key
 from testbed.tor.readers import readers
 
 if TYPE_CHECKING:
@@ -43,12 +42,12 @@ def introductions(contents: Iterable[Content]) -> Introductions:
 def read_introductions(onions: OnionServices, service: str) -> Introductions:
     """Ask the HSDirs; TestbedError if one does not answer or holds nothing."""
     network = onions.network
-    key = onion_key(onions.lab.plan.seed, service)
-    hsdirs = network.directory().ring(key.public).fetched.hsdirs
+    hsdirs = onions.responsible(service).hsdirs
     with readers(network, onions.lab.folder / "publish" / "readers") as agents:
         label = onions.address(service).removesuffix(".onion")
         texts = agents.fetch(label, [hsdir.fingerprint for hsdir in hsdirs])
     silent = [hsdir.nickname for hsdir in hsdirs if not texts[hsdir.fingerprint]]
     if silent:
         raise TestbedError(f"no descriptor of {service} from {', '.join(silent)}", where="onions")
-    return introductions(read_descriptor(text, key.public) for text in texts.values() if text)
+    public = onions.key(service).public
+    return introductions(read_descriptor(text, public) for text in texts.values() if text)

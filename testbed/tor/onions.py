@@ -16,8 +16,9 @@ from testbed.tor.control import ControlError
 from testbed.tor.descriptor import Outer, parse_outer
 from testbed.tor.directory import Directory
 from testbed.tor.distribute.document import Content, read_descriptor
+from testbed.tor.hsdir import Responsible
 from testbed.tor.hsdirmap import HSDirEntry, read_hsdirs
-from testbed.tor.keys import onion_address, onion_key
+from testbed.tor.keys import Ed25519Key, onion_address, onion_key
 from testbed.tor.network import TorNetwork
 from testbed.tor.node import TorNode, blame, make_node
 from testbed.tor.owners import Owners
@@ -44,8 +45,16 @@ class OnionServices:
 
     def address(self, service: str) -> str:
         """The address of a service, with ``.onion``; it follows from the topology's seed."""
+        return onion_address(self.key(service).public)
+
+    def key(self, service: str) -> Ed25519Key:
+        """The identity key of a service; it follows from the topology's seed."""
         self._spec(service)
-        return onion_address(onion_key(self.lab.plan.seed, service).public)
+        return onion_key(self.lab.plan.seed, service)
+
+    def responsible(self, service: str) -> Responsible:
+        """Where clients look for a service, by the network's directory as it is now."""
+        return self.network.directory().ring(self.key(service).public).fetched
 
     def instances(self, service: str) -> list[str]:
         """The nodes of all instances of a service, running or not, in the order in which they are started."""
@@ -182,9 +191,7 @@ class OnionServices:
     def hsdir_map(self, service: str) -> list[HSDirEntry]:
         """What each responsible HSDir of a service holds now: whose descriptor, and its revision counter."""
         self._remember(service)
-        key = onion_key(self.lab.plan.seed, service)
-        directory = self.network.directory()
-        hsdirs = directory.ring(key.public).fetched.hsdirs
+        hsdirs = self.responsible(service).hsdirs
         return read_hsdirs(self.network, self.address(service), hsdirs, self._owners.known())
 
     def forget_descriptors(self) -> None:

@@ -10,14 +10,14 @@ introduction points stay, and clients that use them notice nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
 from testbed.tor.blinding import BlindedSigner
-from testbed.tor.distribute.document import make_descriptor
+from testbed.tor.distribute.document import Content, make_descriptor
+from testbed.tor.hsdir import Router
 from testbed.tor.hsdirmap import HSDirEntry, read_hsdirs
-from testbed.tor.keys import onion_key
 from testbed.tor.readers import readers
 
 if TYPE_CHECKING:
@@ -30,10 +30,15 @@ def held_of(onions: OnionServices, service: str, *instances: str) -> list[HSDirE
     Empty of all others, also of what the same instance published before it was started anew. TestbedError if one does
     not run, or an HSDir does not answer.
     """
-    ring = onions.network.directory().ring(onion_key(onions.lab.plan.seed, service).public).fetched
-    contents = {name: onions.content(name) for name in instances}
+    hsdirs = onions.responsible(service).hsdirs
+    return _held(onions, service, hsdirs, {name: onions.content(name) for name in instances})
+
+
+def _held(
+    onions: OnionServices, service: str, hsdirs: Sequence[Router], contents: Mapping[str, Content]
+) -> list[HSDirEntry]:
     owners = {key: name for name, content in contents.items() for key in (content.signing_key, *content.keys)}
-    return read_hsdirs(onions.network, onions.address(service), ring.hsdirs, owners)
+    return read_hsdirs(onions.network, onions.address(service), hsdirs, owners)
 
 
 def reissue(onions: OnionServices, service: str, instance: str, *, beside: Sequence[str] = ()) -> list[str]:
@@ -42,13 +47,14 @@ def reissue(onions: OnionServices, service: str, instance: str, *, beside: Seque
     HSDirs keep that of an instance ``beside`` it. Empty where there is nothing to be done. TestbedError as from
     ``held_of``, or if an HSDir does not take it.
     """
-    held = held_of(onions, service, instance, *beside)
+    directory, key = onions.network.directory(), onions.key(service)
+    ring = directory.ring(key.public).fetched
+    contents = {name: onions.content(name) for name in dict.fromkeys((instance, *beside))}
+    held = _held(onions, service, ring.hsdirs, contents)
     lacking = [entry for entry in held if not entry.instance]
     if not lacking:
         return []
-    key = onion_key(onions.lab.plan.seed, service)
-    directory, content = onions.network.directory(), onions.content(instance)
-    ring = directory.ring(key.public).fetched
+    content = contents[instance]
     # what tor itself publishes later has a counter of that moment, thousands higher
     revision = max([content.revision, *(entry.revision for entry in held if entry.revision is not None)]) + 1
     signer = BlindedSigner.make(key.expanded, ring.period, directory.consensus.periods.length)

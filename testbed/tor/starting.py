@@ -16,7 +16,7 @@ from testbed.tor import published, strategies, torrc, webserver
 from testbed.tor.directory import Directory
 from testbed.tor.distribute.journal import read_json
 from testbed.tor.hsdir import Responsible
-from testbed.tor.keys import onion_address, onion_key
+from testbed.tor.keys import onion_address
 from testbed.tor.node import TorNode, prepare, start
 from testbed.tor.publication import Publication, descriptor_name
 from testbed.tor.publish import Publisher, Turn, one_by_one, one_late
@@ -55,7 +55,7 @@ class Begin:
     @property
     def wanted(self) -> Responsible:
         """Where clients look for the service."""
-        return self.directory.ring(onion_key(self.seed, self.service).public).fetched
+        return self.directory.ring(self.onions.key(self.service).public).fetched
 
 
 def begin(
