@@ -9,20 +9,17 @@ half second. Where somebody redistributes, the last part is done a second time w
 """
 
 import time
-from functools import partial
 
 import pytest
 
 from testbed.lab.lab import Lab
-from testbed.measure.load import recorder, run_load
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, fitting, moment, one_number, sockets
+from testbed.tor.experiment import EXPECTED, Trial, first_service, fitting, moment, one_number
 from testbed.tor.freshprobe import RecordedFreshClients
 from testbed.tor.instances import end
 from testbed.tor.introductions import read_introductions
-from testbed.tor.onions import OnionServices
 from testbed.tor.published import helper_of
-from testbed.tor.watch import hsdirs_recorded, record_hsdirs
+from testbed.tor.watch import load_step, record_hsdirs
 
 pytestmark = pytest.mark.testbed(
     topology="onion-distributor.yaml",
@@ -43,106 +40,50 @@ REDISTRIBUTED = ("distributor", "hybrid")
 
 def test_onion_distributor(lab: Lab, measure: Measure, fresh_clients: RecordedFreshClients) -> None:
     """Every way with every number of instances, as often as repeats say."""
-    onions: OnionServices = lab.subsystem("onions")
-    service = next(iter(onions.services))
-    spec = onions.services[service]
-    numbers = fitting(measure, "instances", spec.instances, least=2)
-    measure.watch(lab, spec.attach or "core", onions.instances(service))
+    subject = first_service(lab, measure)
+    numbers = fitting(measure, "instances", subject.spec.instances, least=2)
+    subject.watch()
     for repeat in range(1, measure.repeats + 1):
         for publish in measure.words("publish"):
             for number in numbers:
-                _measure(onions, measure, fresh_clients, service, number, publish, repeat)
+                _trial(subject.trial(number, publish, repeat), fresh_clients)
 
 
-def _measure(
-    onions: OnionServices,
-    measure: Measure,
-    fresh_clients: RecordedFreshClients,
-    service: str,
-    number: int,
-    publish: str,
-    repeat: int,
-) -> None:
-    name = f"n{number}-{publish}-r{repeat}"
-    onions.start(service, number, publish, progress=measure.progress)
-    try:
-        most = _split(onions, measure, fresh_clients, service, number, publish, repeat)
-        _load(onions, measure, service, number, publish, repeat, name)
-        loss = partial(_failover, onions, measure, fresh_clients, service, most, publish, repeat)
-        if measure.seconds("failover") > 0:
-            loss(redistributed=publish in REDISTRIBUTED)
-            if publish in REDISTRIBUTED:
-                onions.stop(service)
-                onions.start(service, number, publish, progress=measure.progress)
-                helper_of(onions, service).stop()
-                loss(redistributed=False)
-    finally:
-        onions.stop(service)
+def _trial(trial: Trial, fresh_clients: RecordedFreshClients) -> None:
+    loss = trial.measure.seconds("failover") > 0
+    redistributed = trial.publish in REDISTRIBUTED
+    with trial.serving():
+        most = _split(trial, fresh_clients)
+        load_step(trial)
+        if loss:
+            _failover(trial, fresh_clients, most, redistributed=redistributed)
+    if loss and redistributed:
+        with trial.serving():
+            helper_of(trial.onions, trial.service).stop()
+            _failover(trial, fresh_clients, most, redistributed=False)
 
 
-def _split(
-    onions: OnionServices,
-    measure: Measure,
-    fresh_clients: RecordedFreshClients,
-    service: str,
-    number: int,
-    publish: str,
-    repeat: int,
-) -> str:
+def _split(trial: Trial, fresh_clients: RecordedFreshClients) -> str:
     """Whom fresh clients reach; the instance that most of them reach."""
-    step = f"split-n{number}-{publish}-r{repeat}"
-    detail = {"experiment": "split", "n": number, "nodes": onions.running(service), "publish": publish}
-    with measure.step(step, **detail, repeat=repeat, counts_only=True):
-        record_hsdirs(onions, service, measure, step)
-        seen = read_introductions(onions, service)
+    measure, step = trial.measure, f"split-{trial.named(trial.publish)}"
+    with measure.step(step, experiment="split", **trial.told, counts_only=True):
+        record_hsdirs(trial, step)
+        seen = read_introductions(trial.onions, trial.service)
         measure.event("introductions", step=step, relays=seen.relays, most=seen.most, points=seen.points)
-        fetched = fresh_clients(one_number(measure, "fresh"), step=step, service=service)
+        fetched = fresh_clients(one_number(measure, "fresh"), step=step, service=trial.service)
     served = [item.instance for item in fetched if item.ok]
     assert served, f"no fresh client was served in step {step}"
-    return max(onions.running(service), key=served.count)
+    return max(trial.running, key=served.count)
 
 
-def _load(
-    onions: OnionServices, measure: Measure, service: str, number: int, publish: str, repeat: int, name: str
-) -> None:
-    """All clients, with one descriptor each for the whole step."""
-    onions.forget_descriptors()
-    detail = {"instances": number, "publish": publish, "repeat": repeat}
-    with measure.step(name, **detail), hsdirs_recorded(onions, service, measure, name):
-        summary = run_load(
-            sockets(onions.network),
-            onions.address(service),
-            80,
-            "/file",
-            size=onions.services[service].content.size,
-            seed=onions.lab.plan.seed,
-            duration=measure.seconds("seconds"),
-            on_result=recorder(measure.run, name),
-            progress=measure.progress,
-        )
-    assert summary.ok > 0, f"no download came through in step {name}: {dict(summary.outcomes)}"
-
-
-def _failover(
-    onions: OnionServices,
-    measure: Measure,
-    fresh_clients: RecordedFreshClients,
-    service: str,
-    victim: str,
-    publish: str,
-    repeat: int,
-    *,
-    redistributed: bool,
-) -> None:
+def _failover(trial: Trial, fresh_clients: RecordedFreshClients, victim: str, *, redistributed: bool) -> None:
     """Fresh clients, one after the other, from the moment on when ``victim`` is ended."""
-    names = onions.running(service)
-    step = f"loss-n{len(names)}-{publish}-{'with' if redistributed else 'without'}-r{repeat}"
-    detail = {"experiment": "loss", "n": len(names), "nodes": names, "publish": publish, "repeat": repeat, **EXPECTED}
-    detail["redistributed"] = "yes" if redistributed else "no"
-    with measure.step(step, **detail):
-        setting_out = fresh_clients.every(measure.seconds("every"), step=step, service=service)
-        ended = end(onions.lab, [victim])
+    measure, step = trial.measure, f"loss-{trial.named(trial.publish, 'with' if redistributed else 'without')}"
+    detail = {**trial.told, **EXPECTED, "redistributed": "yes" if redistributed else "no"}
+    with measure.step(step, experiment="loss", **detail):
+        setting_out = fresh_clients.every(measure.seconds("every"), step=step, service=trial.service)
+        ended = end(trial.onions.lab, [victim])
         moment(measure, step, "ended", victim, t=ended)
         with setting_out:
             time.sleep(measure.seconds("failover"))
-        record_hsdirs(onions, service, measure, step)
+        record_hsdirs(trial, step)

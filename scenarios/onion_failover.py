@@ -20,6 +20,8 @@ from testbed.measure.measure import Measure
 from testbed.tor.clientlog import IntroductionLogs
 from testbed.tor.experiment import (
     EXPECTED,
+    Trial,
+    first_service,
     fitting,
     moment,
     onion_target,
@@ -29,8 +31,6 @@ from testbed.tor.experiment import (
     traffics,
 )
 from testbed.tor.instances import end, signal_number
-from testbed.tor.network import TorNetwork
-from testbed.tor.onions import OnionServices
 from testbed.tor.watch import REQUEST_TIMEOUT, Served, hsdirs_recorded, light_traffic
 
 pytestmark = pytest.mark.testbed(
@@ -50,50 +50,38 @@ pytestmark = pytest.mark.testbed(
 
 def test_onion_failover(lab: Lab, measure: Measure) -> None:
     """End one instance of each number of instances, by each signal, as often as repeats say."""
-    onions: OnionServices = lab.subsystem("onions")
-    service, *others = onions.services
-    spec = onions.services[service]
-    numbers, named = fitting(measure, "instances", spec.instances, least=2), signals(measure)
-    beside = traffics(measure, others)
-    for other in others[:1]:
-        onions.start(other, progress=measure.progress)
-    measure.watch(lab, spec.attach or "core", onions.instances(service))
+    subject = first_service(lab, measure)
+    numbers, named = fitting(measure, "instances", subject.spec.instances, least=2), signals(measure)
+    beside, publish = traffics(measure, subject.other), measure.text("publish")
+    subject.start_other()
+    subject.watch()
     for repeat in range(1, measure.repeats + 1):
         for number in numbers:
-            for name in named:
+            for signal in named:
                 for traffic, (other, pause) in beside.items():
-                    _trial(lab, measure, service, (other, traffic, pause), number, name, repeat)
+                    _fail_over(subject.trial(number, publish, repeat), signal, traffic, other, pause)
 
 
-def _trial(
-    lab: Lab, measure: Measure, service: str, beside: tuple[str, str, float], number: int, signal: str, repeat: int
-) -> None:
-    tor: TorNetwork = lab.subsystem("tor")
-    onions: OnionServices = lab.subsystem("onions")
-    publish = measure.text("publish")
-    other, traffic, pause = beside
-    step = f"n{number}-{signal.lower()}-{traffic}-r{repeat}"
-    onions.start(service, number, publish, progress=measure.progress)
-    onions.forget_descriptors()
-    detail = {"experiment": "failover", "n": number, "nodes": onions.running(service), "publish": publish}
-    detail |= {"signal": signal, "traffic": traffic, "repeat": repeat, **EXPECTED}
-    try:
+def _fail_over(trial: Trial, signal: str, traffic: str, other: str, pause: float) -> None:
+    onions, step = trial.onions, trial.named(signal.lower(), traffic)
+    with trial.serving():
+        onions.forget_descriptors()
+        detail = {**trial.told, "signal": signal, "traffic": traffic, **EXPECTED}
         with (
-            measure.step(step, **detail),
-            hsdirs_recorded(onions, service, measure, step),
+            trial.measure.step(step, experiment="failover", **detail),
+            hsdirs_recorded(trial, step),
             light_traffic(onions, other, pause=pause),
         ):
-            _fail(tor, onions, measure, service, step, signal_number(signal))
-    finally:
-        onions.stop(service)
+            _end_most_used(trial, step, signal_number(signal))
 
 
-def _fail(tor: TorNetwork, onions: OnionServices, measure: Measure, service: str, step: str, signal: int) -> None:
+def _end_most_used(trial: Trial, step: str, signal: int) -> None:
+    onions, measure, tor = trial.onions, trial.measure, trial.onions.network
     half, limit = measure.seconds("seconds") / 2, measure.seconds("limit")
     served = Served(recorder(measure.run, step))
     load = ClientLoad(
         sockets(tor),
-        onion_target(onions, service),
+        onion_target(onions, trial.service),
         duration=2 * half + limit,
         pause=measure.seconds("pause"),
         timeout=REQUEST_TIMEOUT,

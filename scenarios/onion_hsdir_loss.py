@@ -18,11 +18,9 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, moment, one_number
+from testbed.tor.experiment import EXPECTED, Trial, first_service, moment, one_number
 from testbed.tor.freshprobe import RecordedFreshClients
 from testbed.tor.instances import bring_back, end
-from testbed.tor.keys import onion_key
-from testbed.tor.onions import OnionServices
 from testbed.tor.watch import light_traffic, record_hsdirs
 
 pytestmark = pytest.mark.testbed(
@@ -41,43 +39,29 @@ pytestmark = pytest.mark.testbed(
 
 def test_onion_hsdir_loss(lab: Lab, measure: Measure, fresh_clients: RecordedFreshClients) -> None:
     """Every number of dead HSDirs, beside as many other relays, as often as repeats say."""
-    onions: OnionServices = lab.subsystem("onions")
-    service, *others = onions.services
-    instances = one_number(measure, "instances")
+    subject = first_service(lab, measure)
+    instances, publish = one_number(measure, "instances"), measure.text("publish")
     clients = {name: one_number(measure, name) for name in ("fresh", "parallel")}
-    for other in others[:1]:
-        onions.start(other, progress=measure.progress)
-    measure.watch(lab, onions.services[service].attach or "core", onions.instances(service))
+    subject.start_other()
+    subject.watch()
     for repeat in range(1, measure.repeats + 1):
         for number in measure.integers("dead"):
-            onions.start(service, instances, measure.text("publish"), progress=measure.progress)
-            try:
-                with light_traffic(onions, others[0] if others else ""):
-                    _trial(onions, measure, fresh_clients, service, {"dead": number, "repeat": repeat, **clients})
-            finally:
-                onions.stop(service)
+            trial = subject.trial(instances, publish, repeat)
+            with trial.serving(), light_traffic(trial.onions, trial.other):
+                _lose(trial, fresh_clients, {"dead": number, "repeat": repeat, **clients})
 
 
-def _trial(
-    onions: OnionServices,
-    measure: Measure,
-    fresh_clients: RecordedFreshClients,
-    service: str,
-    settings: Mapping[str, int],
-) -> None:
+def _lose(trial: Trial, fresh_clients: RecordedFreshClients, settings: Mapping[str, int]) -> None:
     """Nobody dead, as many others dead as the settings say, as many HSDirs dead, and those back."""
-    number = settings["dead"]
+    number, onions, relays = settings["dead"], trial.onions, trial.onions.network.relays
     directory = onions.network.directory()
-    responsible = {router.nickname for router in directory.ring(_public(onions, service)).fetched.hsdirs}
-    points = _introduction_points(onions, service)
-    named = {router.fingerprint: router.nickname for router in directory.consensus.routers}
-    at = {named.get(point, "") for point in points}
-    relays = onions.network.relays
+    responsible = {router.nickname for router in directory.ring(onions.key(trial.service).public).fetched.hsdirs}
+    points = {point.relay for name in trial.running for point in onions.content(name).points}
+    at = {router.nickname for router in directory.consensus.routers if router.fingerprint in points}
     hsdirs = [name for name in relays if name in responsible]
     beside = [name for name in relays if name not in responsible | at]
-    chance = random.Random(f"{measure.seed} {settings['repeat']} {number}")
-    detail = {"experiment": "hsdir-loss", **settings}
-    _measured(onions, measure, fresh_clients, service, "none", detail)
+    chance = random.Random(f"{trial.measure.seed} {trial.repeat} {number}")
+    _fetched(trial, fresh_clients, "none", settings)
     for what, candidates in (("others", beside), ("hsdirs", hsdirs)):
         if len(candidates) < number:
             raise TestbedError(
@@ -87,43 +71,26 @@ def _trial(
         dead = chance.sample(candidates, number)
         end(onions.lab, dead)
         try:
-            met = {"relays": dead, "points": len(at & set(dead))}
-            _measured(onions, measure, fresh_clients, service, what, {**detail, **met})
+            _fetched(trial, fresh_clients, what, {**settings, "relays": dead, "points": len(at & set(dead))})
         finally:
             bring_back(onions.lab, dead)
-    _measured(onions, measure, fresh_clients, service, "back", {**detail, "relays": dead})
+    _fetched(trial, fresh_clients, "back", {**settings, "relays": dead})
 
 
 _WHICH = {"others": "neither HSDirs nor introduction points of the service", "hsdirs": "HSDirs of the service"}
 
 
-def _measured(
-    onions: OnionServices,
-    measure: Measure,
-    fresh_clients: RecordedFreshClients,
-    service: str,
-    what: str,
-    detail: Mapping[str, Any],
-) -> None:
+def _fetched(trial: Trial, fresh_clients: RecordedFreshClients, what: str, detail: Mapping[str, Any]) -> None:
     """One step: fresh clients fetch, and where all HSDirs live, what they hold."""
-    step = f"{what}{detail['dead']}-r{detail['repeat']}"
-    with measure.step(step, what=what, nodes=onions.running(service), **detail, **EXPECTED):
+    measure, step = trial.measure, f"{what}{detail['dead']}-r{trial.repeat}"
+    with measure.step(step, what=what, nodes=trial.running, experiment="hsdir-loss", **detail, **EXPECTED):
         if what in ("none", "back"):
-            record_hsdirs(onions, service, measure, step)
+            record_hsdirs(trial, step)
         moment(measure, step, what)
         fresh_clients(
             detail["fresh"],
             step=step,
-            service=service,
+            service=trial.service,
             parallel=detail["parallel"],
             timeout=measure.seconds("timeout"),
         )
-
-
-def _public(onions: OnionServices, service: str) -> bytes:
-    return onion_key(onions.lab.plan.seed, service).public
-
-
-def _introduction_points(onions: OnionServices, service: str) -> set[str]:
-    """Fingerprints of the relays at which the running instances can be reached."""
-    return {point.relay for name in onions.running(service) for point in onions.content(name).points}

@@ -13,9 +13,8 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import fitting, one_number
+from testbed.tor.experiment import Trial, first_service, fitting, one_number
 from testbed.tor.freshprobe import RecordedFreshClients
-from testbed.tor.onions import OnionServices
 from testbed.tor.watch import record_hsdirs
 
 pytestmark = pytest.mark.testbed(
@@ -27,45 +26,34 @@ pytestmark = pytest.mark.testbed(
 
 def test_onion_hybrid_60(lab: Lab, measure: Measure, fresh_clients: RecordedFreshClients) -> None:
     """All instances are reached; by how many fresh clients is in the report."""
-    onions: OnionServices = lab.subsystem("onions")
-    service = next(iter(onions.services))
-    spec = onions.services[service]
-    measure.watch(lab, spec.attach or "core", onions.instances(service))
+    subject = first_service(lab, measure)
+    subject.watch()
     for repeat in range(1, measure.repeats + 1):
-        for number in fitting(measure, "instances", spec.instances):
+        for number in fitting(measure, "instances", subject.spec.instances):
             for publish in measure.words("publish"):
-                _trial(onions, measure, fresh_clients, service, number, publish, repeat)
+                _coverage(subject.trial(number, publish, repeat), fresh_clients)
 
 
-def _trial(
-    onions: OnionServices,
-    measure: Measure,
-    fresh_clients: RecordedFreshClients,
-    service: str,
-    number: int,
-    publish: str,
-    repeat: int,
-) -> None:
+def _coverage(trial: Trial, fresh_clients: RecordedFreshClients) -> None:
     """At least ``fresh`` clients, so that the curve can be compared, and on until all are reached or ``most`` came."""
-    step = f"n{number}-{publish}-r{repeat}"
+    measure, step = trial.measure, trial.named(trial.publish)
     least, most, parallel = (one_number(measure, name) for name in ("fresh", "most", "parallel"))
-    onions.start(service, number, publish, progress=measure.progress)
-    names = onions.running(service)
-    missing = set(names)
     count = 0
-    try:
-        with measure.step(step, experiment="coverage", n=number, nodes=names, publish=publish, repeat=repeat):
-            record_hsdirs(onions, service, measure, step)
+    with trial.serving():
+        missing = set(trial.running)
+        with measure.step(step, experiment="coverage", **trial.told):
+            record_hsdirs(trial, step)
             while count < least or (missing and count < most):
                 batch = least if count < least else 60
-                fetched = fresh_clients(batch, step=step, service=service, parallel=parallel)
+                fetched = fresh_clients(batch, step=step, service=trial.service, parallel=parallel)
                 count += batch
                 missing -= {item.instance for item in fetched if item.ok}
-                measure.progress.update("instances reached", number - len(missing), number, f"by {count} clients")
-            record_hsdirs(onions, service, measure, step)
-    finally:
-        onions.stop(service)
-    assert not missing or publish in _UNEVEN, f"{count} fresh clients reached all but {', '.join(sorted(missing))}"
+                reached = trial.number - len(missing)
+                measure.progress.update("instances reached", reached, trial.number, f"by {count} clients")
+            record_hsdirs(trial, step)
+    assert not missing or trial.publish in _UNEVEN, (
+        f"{count} fresh clients reached all but {', '.join(sorted(missing))}"
+    )
 
 
 _UNEVEN = ("naive", "simultaneous", "late")

@@ -11,11 +11,9 @@ each responsible HSDir holds is read back from it. The report puts the shares an
 import pytest
 
 from testbed.lab.lab import Lab
-from testbed.measure.load import recorder, run_load
 from testbed.measure.measure import Measure
-from testbed.tor.network import TorNetwork
-from testbed.tor.onions import OnionServices
-from testbed.tor.watch import hsdirs_recorded
+from testbed.tor.experiment import first_service, fitting
+from testbed.tor.watch import load_step
 
 pytestmark = pytest.mark.testbed(
     topology="onion-paper.yaml",
@@ -26,40 +24,14 @@ pytestmark = pytest.mark.testbed(
 
 def test_onion_load(lab: Lab, measure: Measure) -> None:
     """Measure every number of instances with every way to publish, as often as repeats say."""
-    onions: OnionServices = lab.subsystem("onions")
-    service, spec = next(iter(onions.services.items()))
-    numbers = [number for number in measure.integers("instances") if number <= spec.instances]
-    assert numbers, f"the topology has {spec.instances} instances; none of the wanted numbers fits"
-    measure.watch(lab, spec.attach or "core", onions.instances(service))
+    subject = first_service(lab, measure)
+    numbers = fitting(measure, "instances", subject.spec.instances)
+    subject.watch()
     for repeat in range(1, measure.repeats + 1):
         for index, publish in enumerate(measure.words("publish")):
             for number in numbers:
                 if number == 1 and index > 0:
                     continue  # one instance has nobody to publish at the same time as
-                _step(lab, measure, service, number, publish, repeat)
-
-
-def _step(lab: Lab, measure: Measure, service: str, number: int, publish: str, repeat: int) -> None:
-    tor: TorNetwork = lab.subsystem("tor")
-    onions: OnionServices = lab.subsystem("onions")
-    spec = onions.services[service]
-    name = f"n{number}-{publish}-r{repeat}"
-    onions.start(service, number, publish, progress=measure.progress)
-    onions.forget_descriptors()
-    try:
-        detail = {"instances": number, "publish": publish, "repeat": repeat}
-        with measure.step(name, **detail), hsdirs_recorded(onions, service, measure, name):
-            summary = run_load(
-                {client: tor.socks_path(client) for client in tor.clients},
-                onions.address(service),
-                80,
-                "/file",
-                size=spec.content.size,
-                seed=lab.plan.seed,
-                duration=measure.seconds("seconds"),
-                on_result=recorder(measure.run, name),
-                progress=measure.progress,
-            )
-    finally:
-        onions.stop(service)
-    assert summary.ok > 0, f"no download came through in step {name}: {dict(summary.outcomes)}"
+                trial = subject.trial(number, publish, repeat)
+                with trial.serving():
+                    load_step(trial)

@@ -30,9 +30,8 @@ from testbed.pool.onion import Move, OnionPool
 from testbed.pool.onion_report import EVENT, EXPERIMENT, KILLED
 from testbed.pool.published import EXPERIMENT_2
 from testbed.tor.clientlog import IntroductionLogs
-from testbed.tor.experiment import EXPECTED, one_number, record_introductions, signals, traffics
+from testbed.tor.experiment import EXPECTED, Subject, first_service, one_number, record_introductions, signals, traffics
 from testbed.tor.instances import end
-from testbed.tor.onions import OnionServices
 from testbed.tor.watch import Served, asking, hsdirs_recorded, light_traffic
 
 pytestmark = pytest.mark.testbed(
@@ -78,10 +77,9 @@ class Way:
 
 def test_onion_pool(lab: Lab, measure: Measure) -> None:
     """Each signal with each overlap, leave and traffic, as often as repeats say."""
-    onions: OnionServices = lab.subsystem("onions")
-    service, *others = onions.services
-    measure.watch(lab, onions.services[service].attach or "core", onions.instances(service))
-    beside = traffics(measure, others)
+    subject = first_service(lab, measure)
+    subject.watch()
+    beside = traffics(measure, subject.other)
     overlaps, leaves = durations(measure, "overlap"), durations(measure, "leave")
     ways = [
         Way(name, number, overlap, leave, traffic, other, pause)
@@ -89,14 +87,13 @@ def test_onion_pool(lab: Lab, measure: Measure) -> None:
             signals(measure).items(), overlaps, leaves, beside.items()
         )
     ]
-    for other in others[:1]:
-        onions.start(other, progress=measure.progress)
+    subject.start_other()
     for repeat in range(1, measure.repeats + 1):
         for way in ways:
             try:
-                _trial(onions, measure, service, way, repeat)
+                _trial(subject, way, repeat)
             finally:
-                onions.stop(service)
+                subject.onions.stop(subject.service)
 
 
 def durations(measure: Measure, parameter: str) -> list[str]:
@@ -115,7 +112,8 @@ def seconds(word: str) -> float:
     return parse_duration_us(word) / 1e6
 
 
-def _trial(onions: OnionServices, measure: Measure, service: str, way: Way, repeat: int) -> None:
+def _trial(subject: Subject, way: Way, repeat: int) -> None:
+    onions, measure, service = subject.onions, subject.measure, subject.service
     schedule, speed = EXPERIMENT_2.schedule(), one_number(measure, "speed")
     pool = OnionPool(onions, service, schedule, speed=speed, progress=measure.progress)
     pool.begin()
@@ -125,10 +123,10 @@ def _trial(onions: OnionServices, measure: Measure, service: str, way: Way, repe
     detail = {"experiment": EXPERIMENT, "repeat": repeat, "speed": speed, "nodes": onions.instances(service)}
     with (
         measure.step(step, **detail, **way.told, **EXPECTED),
-        hsdirs_recorded(onions, service, measure, step, period=HSDIR_PERIOD),
+        hsdirs_recorded(subject, step, period=HSDIR_PERIOD),
         light_traffic(onions, way.other, pause=way.pause),
         IntroductionLogs(network, clients) as logs,
-        asking(onions, service, measure, step) as served,
+        asking(subject, step) as served,
     ):
         moves = _rotate(pool, measure, step, way)
         assert moves, "no migration fell due; set seconds higher"

@@ -15,9 +15,8 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, fitting, moment, signals
+from testbed.tor.experiment import EXPECTED, Trial, first_service, fitting, moment, signals
 from testbed.tor.instances import end, signal_number
-from testbed.tor.onions import OnionServices
 from testbed.tor.watch import asking, hsdirs_recorded, light_traffic
 
 pytestmark = pytest.mark.testbed(
@@ -40,51 +39,39 @@ HSDIR_PERIOD = 3.0
 
 def test_onion_takeover(lab: Lab, measure: Measure) -> None:
     """Every number of newcomers in every way to publish, as often as repeats say."""
-    onions: OnionServices = lab.subsystem("onions")
-    service, *others = onions.services
-    spec = onions.services[service]
-    numbers, named = fitting(measure, "instances", spec.instances - 1), signals(measure)
-    for other in others[:1]:
-        onions.start(other, progress=measure.progress)
-    measure.watch(lab, spec.attach or "core", onions.instances(service))
+    subject = first_service(lab, measure)
+    numbers, named = fitting(measure, "instances", subject.spec.instances - 1), signals(measure)
+    subject.start_other()
+    subject.watch()
     for repeat in range(1, measure.repeats + 1):
         for number in numbers:
             for publish in measure.words("publish"):
                 for signal in named:
-                    _trial(onions, measure, service, others[0] if others else "", number, publish, signal, repeat)
+                    _take_over(subject.trial(number, publish, repeat), signal)
 
 
-def _trial(
-    onions: OnionServices,
-    measure: Measure,
-    service: str,
-    other: str,
-    number: int,
-    publish: str,
-    signal: str,
-    repeat: int,
-) -> None:
-    step = f"n{number}-{publish}-{signal.lower()}-r{repeat}"
-    names = onions.instances(service)
-    holder, newcomers = names[-1], names[:number]
-    onions.join(service, holder, progress=measure.progress)
+def _take_over(trial: Trial, signal: str) -> None:
+    onions, measure, step = trial.onions, trial.measure, trial.named(trial.publish, signal.lower())
+    *others, holder = onions.instances(trial.service)
+    onions.join(trial.service, holder, progress=measure.progress)
     onions.forget_descriptors()
-    detail = {"experiment": "takeover", "n": number, "nodes": [*newcomers, holder], "holder": holder}
-    detail |= {"publish": publish, "signal": signal, "repeat": repeat, **EXPECTED}
+    nodes = [*others[: trial.number], holder]
+    detail = {"experiment": "takeover", "n": trial.number, "nodes": nodes, "holder": holder}
+    detail |= {"publish": trial.publish, "signal": signal, "repeat": trial.repeat, **EXPECTED}
     try:
         with (
             measure.step(step, **detail),
-            hsdirs_recorded(onions, service, measure, step, period=HSDIR_PERIOD),
-            light_traffic(onions, other),
-            asking(onions, service, measure, step) as served,
+            hsdirs_recorded(trial, step, period=HSDIR_PERIOD),
+            light_traffic(onions, trial.other),
+            asking(trial, step) as served,
         ):
             time.sleep(measure.seconds("seconds"))
             ended = end(onions.lab, [holder], signal_number(signal))
             moment(measure, step, "ended", holder, t=ended)
             moment(measure, step, "republish")
-            onions.start(service, number, publish, progress=measure.progress)
+            onions.start(trial.service, trial.number, trial.publish, progress=measure.progress)
             moment(measure, step, "published")
             served.await_all(set(onions.network.clients), ended, measure.seconds("limit"))
             time.sleep(measure.seconds("seconds") / 2)
     finally:
-        onions.stop(service)
+        onions.stop(trial.service)

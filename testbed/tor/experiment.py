@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import TestbedError
 from testbed.measure.content import content_digest
@@ -14,14 +16,86 @@ from testbed.tor.instances import signal_number
 from testbed.tor.torrc import HTTP_PORT
 
 if TYPE_CHECKING:
+    from testbed.lab.lab import Lab
     from testbed.measure.measure import Measure
     from testbed.tor.clientlog import IntroductionLogs
     from testbed.tor.network import TorNetwork
     from testbed.tor.onions import OnionServices
+    from testbed.tor.spec import OnionSpec
 
 EXPECTED = {"expect_failures": True}
 """Detail of a step whose downloads are meant to fail."""
 _TELLING = {"nack", "stalled", "fetch", "descriptor", "useless"}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The service that a scenario measures."""
+
+    onions: OnionServices
+    measure: Measure
+    service: str
+
+    @property
+    def spec(self) -> OnionSpec:
+        """Of the service, as the topology has it."""
+        return self.onions.services[self.service]
+
+    @property
+    def other(self) -> str:
+        """Another service of the topology, for traffic beside that of this one; empty if there is none."""
+        return next((name for name in self.onions.services if name != self.service), "")
+
+    def start_other(self) -> None:
+        """Start the other service, if there is one."""
+        if self.other:
+            self.onions.start(self.other, progress=self.measure.progress)
+
+    def watch(self) -> None:
+        """Sample from now on what each instance sends and gets."""
+        self.measure.watch(self.onions.lab, self.spec.attach or "core", self.onions.instances(self.service))
+
+    def trial(self, number: int, publish: str, repeat: int) -> Trial:
+        """One trial with it."""
+        return Trial(self.onions, self.measure, self.service, number, publish, repeat)
+
+
+@dataclass(frozen=True)
+class Trial(Subject):
+    """So many instances of a service, that publish in one way, in one repeat."""
+
+    number: int
+    publish: str
+    repeat: int
+
+    @property
+    def running(self) -> list[str]:
+        """The instances that run now."""
+        return self.onions.running(self.service)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a step of it says in the run."""
+        return {"n": self.number, "nodes": self.running, "publish": self.publish, "repeat": self.repeat}
+
+    def named(self, *words: str) -> str:
+        """The name of a step in which it is told from others by these words: ``n3-naive-r1``."""
+        return "-".join([f"n{self.number}", *words, f"r{self.repeat}"])
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Its instances have published when the block begins, and are ended after it."""
+        self.onions.start(self.service, self.number, self.publish, progress=self.measure.progress)
+        try:
+            yield
+        finally:
+            self.onions.stop(self.service)
+
+
+def first_service(lab: Lab, measure: Measure) -> Subject:
+    """The first onion service of the topology."""
+    onions: OnionServices = lab.subsystem("onions")
+    return Subject(onions, measure, next(iter(onions.services)))
 
 
 def onion_target(onions: OnionServices, service: str) -> Target:
@@ -64,10 +138,10 @@ def signals(measure: Measure) -> dict[str, int]:
     return {name: signal_number(name) for name in measure.words("signal")}
 
 
-def traffics(measure: Measure, others: Sequence[str]) -> dict[str, tuple[str, float]]:
+def traffics(measure: Measure, other: str) -> dict[str, tuple[str, float]]:
     """The kinds of light traffic in the parameter ``traffic``: which service is fetched, and seconds between requests.
 
-    ``none`` is no traffic; so is everything where the topology has no other service. TestbedError for what is neither
+    ``none`` is no traffic; so is everything where there is no ``other`` service. TestbedError for what is neither
     ``none`` nor a duration.
     """
     found = {}
@@ -76,8 +150,8 @@ def traffics(measure: Measure, others: Sequence[str]) -> dict[str, tuple[str, fl
             pause = 0.0 if word == "none" else parse_duration_us(word) / 1e6
         except ValueError as error:
             raise TestbedError(f"parameter traffic: {error}", remedy="write --param traffic=none,5s") from error
-        if others and pause:
-            found[word] = (others[0], pause)
+        if other and pause:
+            found[word] = (other, pause)
         else:
             found["none"] = ("", 0.0)
     return found

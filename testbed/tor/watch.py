@@ -1,4 +1,4 @@
-"""What goes on beside an experiment: which HSDir holds what, who has been served since, and a little traffic."""
+"""What goes on in an experiment: clients that fetch, which HSDir holds what, who was served, and a little traffic."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import TestbedError
 from testbed.measure.fetch import Download, fetch
-from testbed.measure.load import ClientLoad, recorder
-from testbed.tor.experiment import onion_target, sockets
+from testbed.measure.load import ClientLoad, recorder, run_load
+from testbed.tor.experiment import Subject, Trial, onion_target, sockets
 from testbed.tor.freshprobe import RecordedFreshClients
 
 if TYPE_CHECKING:
-    from testbed.measure.measure import Measure
     from testbed.tor.onions import OnionServices
 
 HSDIR_PERIOD = 10.0
@@ -34,22 +33,23 @@ REQUEST_TIMEOUT = 120.0
 _LONGEST = 3600.0
 
 
-def record_hsdirs(onions: OnionServices, service: str, measure: Measure, step: str) -> None:
+def record_hsdirs(subject: Subject, step: str) -> None:
     """Read what each responsible HSDir holds now, an event ``hsdir`` each.
 
     A reading that fails is an event ``hsdir-unread``, not the end of the run.
     """
+    measure = subject.measure
     try:
-        entries = onions.hsdir_map(service)
+        entries = subject.onions.hsdir_map(subject.service)
     except TestbedError as error:
-        measure.event("hsdir-unread", step=step, service=service, message=str(error))
+        measure.event("hsdir-unread", step=step, service=subject.service, message=str(error))
         return
     for entry in entries:
         measure.event(
             "hsdir",
             entry.nickname,
             step=step,
-            service=service,
+            service=subject.service,
             fingerprint=entry.fingerprint,
             instance=entry.instance,
             revision=entry.revision,
@@ -57,17 +57,15 @@ def record_hsdirs(onions: OnionServices, service: str, measure: Measure, step: s
 
 
 @contextmanager
-def hsdirs_recorded(
-    onions: OnionServices, service: str, measure: Measure, step: str, *, period: float = HSDIR_PERIOD
-) -> Iterator[None]:
+def hsdirs_recorded(subject: Subject, step: str, *, period: float = HSDIR_PERIOD) -> Iterator[None]:
     """``record_hsdirs`` at the beginning and end, and every ``period`` seconds between."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(period):
-            record_hsdirs(onions, service, measure, step)
+            record_hsdirs(subject, step)
 
-    record_hsdirs(onions, service, measure, step)
+    record_hsdirs(subject, step)
     watcher = threading.Thread(target=watch, name="hsdir-watch", daemon=True)
     watcher.start()
     try:
@@ -75,7 +73,31 @@ def hsdirs_recorded(
     finally:
         over.set()
         watcher.join()
-        record_hsdirs(onions, service, measure, step)
+        record_hsdirs(subject, step)
+
+
+def load_step(trial: Trial) -> None:
+    """A step in which all clients fetch again and again, as long as ``seconds`` says, with one descriptor each.
+
+    Recorded. AssertionError if no download comes through.
+    """
+    onions, measure, step = trial.onions, trial.measure, trial.named(trial.publish)
+    target = onion_target(onions, trial.service)
+    onions.forget_descriptors()
+    detail = {"instances": trial.number, "publish": trial.publish, "repeat": trial.repeat}
+    with measure.step(step, **detail), hsdirs_recorded(trial, step):
+        summary = run_load(
+            sockets(onions.network),
+            target.address,
+            target.port,
+            target.path,
+            size=target.size,
+            seed=onions.lab.plan.seed,
+            duration=measure.seconds("seconds"),
+            on_result=recorder(measure.run, step),
+            progress=measure.progress,
+        )
+    assert summary.ok > 0, f"no download came through in step {step}: {dict(summary.outcomes)}"
 
 
 class Served:
@@ -113,16 +135,16 @@ class Served:
 
 
 @contextmanager
-def asking(onions: OnionServices, service: str, measure: Measure, step: str) -> Iterator[Served]:
+def asking(subject: Subject, step: str) -> Iterator[Served]:
     """All clients fetch from a service again and again, and fresh clients too, until the block ends. Recorded.
 
     Uses the parameters ``pause`` (of each client, between two requests) and ``every`` (between two fresh clients).
     """
+    onions, measure, service = subject.onions, subject.measure, subject.service
     served = Served(recorder(measure.run, step))
-    target = onion_target(onions, service)
     load = ClientLoad(
         sockets(onions.network),
-        target,
+        onion_target(onions, service),
         duration=_LONGEST,
         pause=measure.seconds("pause"),
         timeout=REQUEST_TIMEOUT,

@@ -35,8 +35,8 @@ def test_what_fits(measure: Callable[..., Measure]) -> None:
     assert fitting(given, "instances", 6, least=2) == [2, 3]
     assert one_number(given, "fresh") == 7
     assert signals(given) == {"SIGKILL": signal.SIGKILL, "int": signal.SIGINT}
-    assert traffics(given, ["other", "third"]) == {"none": ("", 0.0), "500ms": ("other", 0.5)}
-    assert traffics(given, []) == {"none": ("", 0.0)}
+    assert traffics(given, "other") == {"none": ("", 0.0), "500ms": ("other", 0.5)}
+    assert traffics(given, "") == {"none": ("", 0.0)}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_fits(measure: Callable[..., Measure]) -> None:
         (lambda given: one_number(given, "instances"), "parameter instances: '1,60' is not one whole number above 0"),
         (lambda given: one_number(given, "fresh"), "parameter fresh: '0' is not one whole number above 0"),
         (lambda given: signals(given), "there is no signal 'SIGNAL'"),
-        (lambda given: traffics(given, ["other"]), "parameter traffic: "),
+        (lambda given: traffics(given, "other"), "parameter traffic: "),
     ],
 )
 def test_what_does_not(measure: Callable[..., Measure], look: Callable[[Measure], Any], message: str) -> None:
