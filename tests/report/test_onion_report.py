@@ -179,7 +179,8 @@ def test_readings_hold_until_the_next_and_the_end(run: Run, write: Writer, page:
 
 
 def test_no_panel_cuts_its_curves(run: Run, write: Writer) -> None:
-    from testbed.tor.report.figures import cumulative, shares_by_instance, shares_by_rank
+    from testbed.tor.report.figures import shares_by_instance, shares_by_rank
+    from testbed.tor.report.step_figures import cumulative
 
     for repeat in (1, 2, 3):
         write.step(2, "naive", repeat, mib=(1, 1.1), times=[1])

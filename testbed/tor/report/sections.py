@@ -14,6 +14,7 @@ from testbed.report.numbers import NONE, estimate, index, percent, plural, secon
 from testbed.tor.report import figures
 from testbed.tor.report.data import Condition, Measured, averaged, conditions, measured, over
 from testbed.tor.report.published import comparison, published_shares
+from testbed.tor.report.step_figures import MOST_REPEATS, cumulative, hsdir_map
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -81,12 +82,12 @@ def _share_blocks(steps: Sequence[Measured], found: Sequence[Condition]) -> list
     several = [condition for condition in found if condition.n > 1 and condition.amounts]
     if any(step.curves for step in steps):
         drawn = max(len(condition.repeats) for condition in found)
-        more = f" The first {figures.MOST_REPEATS} of {drawn} repeats." if drawn > figures.MOST_REPEATS else ""
+        more = f" The first {MOST_REPEATS} of {drawn} repeats." if drawn > MOST_REPEATS else ""
         caption = (
             "Cumulative data that each instance sent, counted by the kernel on its link at the router: everything, "
             f"with Tor's own traffic. One panel a step, r1 the first repeat.{more}"
         )
-        blocks.append(Figure("cumulative", partial(figures.cumulative, steps), caption))
+        blocks.append(Figure("cumulative", partial(cumulative, steps), caption))
     if several:
         caption = (
             f"Share of each instance in the data sent: {averaged(several)}; dots are single repeats, the dashed line "
@@ -181,7 +182,7 @@ def _hsdir_blocks(steps: Sequence[Measured]) -> list[Block]:
     return [
         Figure(
             "hsdirs",
-            partial(figures.hsdir_map, read),
+            partial(hsdir_map, read),
             "Whose descriptor each responsible HSDir held, read back from it (HSFETCH) at the beginning and end of "
             "each step and from time to time between. A client picks one of them at random.",
         ),
