@@ -103,7 +103,11 @@ class ChutneyNetwork(Network):
         """Run a verb to its end; ApplyError with its last words if it fails."""
         variables = cli.environment(self.lab.node_folder(NODE) / DATA, phase)
         limit = VERB_LIMIT + (float(variables["CHUTNEY_START_TIME"]) if verb == "wait_for_bootstrap" else 0)
-        process = self.lab.spawn(NODE, Service(name=f"chutney-{verb}", argv=tuple(argv), env=variables))
+        failed = f"`chutney {verb}` failed for {self.spec.network}"
+        try:
+            process = self.lab.spawn(NODE, Service(name=f"chutney-{verb}", argv=tuple(argv), env=variables))
+        except ApplyError as error:  # it may also end before it was seen to run
+            raise ApplyError(f"{failed}: {error.what}", where="tor") from error
         stage = f"chutney {verb}" + (f", phase {phase}" if phase > 1 else "")
         deadline = time.monotonic() + limit
         while process.alive():
@@ -112,9 +116,7 @@ class ChutneyNetwork(Network):
                 raise WaitTimeout(f"`chutney {verb}` to end", limit, f"its last words:\n{process.log_tail(12)}")
             time.sleep(_TICK)
         if process.exit_status():
-            raise ApplyError(
-                f"`chutney {verb}` failed for {self.spec.network}; its last words:\n{process.log_tail(24)}", where="tor"
-            )
+            raise ApplyError(f"{failed}; its last words:\n{process.log_tail(24)}", where="tor")
         total = len(self.nodes) or 1
         progress.update(stage, total, total)
 
