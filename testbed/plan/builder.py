@@ -11,16 +11,15 @@ from ipaddress import ip_network
 from typing import Any
 
 from testbed.errors import Path, Problem
-from testbed.model.quantities import format_duration_us
 from testbed.model.topology import AttachmentSpec, DefaultsSpec
-from testbed.model.words import RESERVED_NAMES, check_name
 from testbed.plan.addresses import Allocator, parse_network
 from testbed.plan.addressing import Pair, assign_addresses
 from testbed.plan.draft import EndDraft, LinkDraft, NodeDraft, RouteDraft
-from testbed.plan.impairments import burst_is_possible, impairment_of, jitter_place
+from testbed.plan.impairments import impairment_of, impossible, jitter_place
 from testbed.plan.interfaces import resolve_links
 from testbed.plan.islands import disconnected
 from testbed.plan.names import mac_address
+from testbed.plan.nodes import CORE, node_problems
 from testbed.plan.policy import PolicyVerbs, is_main
 from testbed.plan.routes import Attachment, Layer3, compute_routes, static_routes
 from testbed.plan.types import (
@@ -36,12 +35,6 @@ from testbed.plan.types import (
     RuntimeName,
     Service,
 )
-
-CORE = "core"
-"""The router that subsystems hang on unless they are attached elsewhere."""
-
-LEAST_MEMORY = 6 * 2**20
-"""Smallest memory limit that the Docker engine takes, bytes."""
 
 
 class PlanBuilder(PolicyVerbs):
@@ -100,7 +93,7 @@ class PlanBuilder(PolicyVerbs):
             self._twice(draft, self._nodes[name])
         else:
             self._nodes[name] = draft
-            self._check(draft)
+            self.problems += node_problems(draft)
 
     def core(self) -> str:
         """The name of the core router, which is added when first asked for."""
@@ -135,20 +128,7 @@ class PlanBuilder(PolicyVerbs):
             ends.append(EndDraft(name, interface, (*path, "endpoints", index)))
         there, back = forward or Impairment(), backward or Impairment()
         self._links.append(LinkDraft((ends[0], ends[1]), path, there, back, mtu, addresses, routed))
-        for impairment in (there, back):
-            if impairment.loss_burst is not None and not burst_is_possible(impairment):
-                message = (
-                    f"losses in bursts of {impairment.loss_burst:g} packets do not fit a loss of {impairment.loss:.1%}"
-                )
-                remedy = "between two bursts one packet passes: lose less (but some), or make the bursts longer"
-                self.problem((*path, "loss_burst"), message, remedy)
-            if impairment.jitter_us > impairment.delay_us:
-                delay = (
-                    f"about a delay of {format_duration_us(impairment.delay_us)}" if impairment.delay_us else "alone"
-                )
-                message = f"a jitter of {format_duration_us(impairment.jitter_us)} {delay} would need negative delays"
-                self.problem((*(impaired_at or path), "jitter"), message, "make `delay` at least as long as `jitter`")
-                break
+        self.problems += impossible((there, back), path, jitter_at=impaired_at or path)
 
     def attach(self, node: str, router: str, path: Path, spec: AttachmentSpec | None = None) -> None:
         """Hang ``node`` on ``router`` (usually ``core()``) by one link. ``forward`` is from the node.
@@ -231,38 +211,10 @@ class PlanBuilder(PolicyVerbs):
         if name == CORE and not earlier.path:
             # a subsystem or a link asked for the router before the node of this name was added
             self._nodes[name] = draft
-            self._check(draft)
+            self.problems += node_problems(draft)
             return
         message = f"there are two nodes {name!r}: one of {earlier.owner}, one of {draft.owner}"
         self._report(Problem(earlier.path, message, "rename one of the two", at_key=True, other=draft.path))
-
-    def _check(self, draft: NodeDraft) -> None:
-        """What a node of its kind and runtime cannot have."""
-        node, path = draft.node, draft.path
-        try:
-            check_name(node.name)
-        except ValueError as error:
-            message, _, remedy = str(error).partition("; ")
-            self.problem(path, message, remedy)
-        if node.name in RESERVED_NAMES:
-            self._report(Problem(path, f"{node.name!r} is a reserved name", "choose another name", at_key=True))
-        if node.name == CORE and node.kind != "router":
-            self.problem((*path, "kind"), f"{CORE!r} must be a router", "write `kind: router`, or rename the node")
-        if node.kind != "switch" and draft.subnet is not None:
-            self.problem((*path, "subnet"), f"{node.name!r} is a {node.kind}; only a switch has a subnet", "remove it")
-        if node.kind == "switch" and draft.routes:
-            self.problem((*path, "routes"), f"{node.name!r} is a switch, which has no routes", "remove them")
-        if node.kind != "host" and node.runtime != "process":
-            self.problem(
-                (*path, "runtime"), f"{node.name!r} is a {node.kind}; only hosts can be containers", "remove it"
-            )
-        elif node.runtime != "container":
-            for key, value in (("image", node.image), ("memory", node.memory_bytes), ("pids", node.pids)):
-                if value is not None:
-                    message = f"{node.name!r} is no container, so that `{key}` has no effect"
-                    self.problem((*path, key), message, "add `runtime: container`, or remove it")
-        if node.memory_bytes is not None and node.memory_bytes < LEAST_MEMORY:
-            self.problem((*path, "memory"), "`memory` is less than the engine takes", "write at least 6MiB")
 
 
 def _finished(link: LinkDraft, pair: Pair) -> Link:
