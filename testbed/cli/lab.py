@@ -114,6 +114,7 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] 
                 "links": len(plan["links"]),
                 "started": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started)),
                 "topology": record.topology,
+                "folder": str(Folder(record.id).path),
             }
         )
     if as_json:
@@ -121,7 +122,7 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] 
     elif not rows:
         print("no lab is up")
     else:
-        print_table(rows)
+        print_table([{key: value for key, value in row.items() if key != "folder"} for row in rows])
 
 
 def exec_(
