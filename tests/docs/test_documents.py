@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from functools import cache
@@ -186,6 +189,23 @@ def test_examples_in_python(text: str) -> None:
             takes = inspect.signature(getattr(kind, attribute)).parameters
             open_end = any(one.kind is one.VAR_KEYWORD for one in takes.values())
             assert open_end or keywords <= takes.keys(), f"{handle}.{attribute}: {sorted(keywords - takes.keys())}"
+
+
+def test_the_subsystem_of_the_example_is_one(tmp_path: Path) -> None:
+    """As a distribution of its own, found by its entry point."""
+    (text,) = [
+        text for kind, text in FENCE.findall((ROOT / "docs" / "topology.md").read_text()) if "class Beacons:" in text
+    ]
+    (tmp_path / "beacons.py").write_text(text)
+    facts = tmp_path / "beacons-0.1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: beacons\nVersion: 0.1\n")
+    (facts / "entry_points.txt").write_text("[testbed.subsystems]\nbeacons = beacons:beacons\n")
+    (tmp_path / "some.yaml").write_text("name: some\nbeacons: {count: 3}\n")
+    command = [sys.executable, "-m", "testbed", "validate", "some.yaml"]
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.stdout == "some.yaml: OK: some: 4 nodes (3 hosts, 1 router), 3 links\n", done.stderr
 
 
 def uses(tree: ast.AST) -> Iterator[tuple[str, str, set[str]]]:
