@@ -1,4 +1,4 @@
-"""The files that a server gives."""
+"""The files that a server gives, and those that it takes."""
 
 from __future__ import annotations
 
@@ -39,3 +39,27 @@ class Content:
                 known = version, hashlib.file_digest(file, "sha256").hexdigest()
             self._hashes[name] = known
         return known[1]
+
+
+class Uploads:
+    """A folder, which is made, for the files that clients send."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.folder.mkdir(exist_ok=True)
+
+    def begin(self) -> int:
+        """A file for what comes, that has no name yet."""
+        return os.open(self.folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+    def keep(self, fd: int, name: str) -> tuple[int, str]:
+        """Put all of it under its name; its size and SHA-256."""
+        size, digest = 0, hashlib.sha256()
+        temporary = self.folder / f".{os.getpid()}.{fd}"
+        with temporary.open("wb") as file:
+            while data := os.pread(fd, 1 << 20, size):
+                digest.update(data)
+                file.write(data)
+                size += len(data)
+        temporary.rename(self.folder / name)
+        return size, digest.hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import selectors
@@ -11,20 +10,17 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from email.utils import formatdate
 from pathlib import Path
-from urllib.parse import unquote
 
 from .connection import Connection
-from .content import Content
+from .content import Content, Uploads
+from .messages import REASONS, Request, read_request, response_head
 
 HEAD_LIMIT = 16 * 1024
 UPLOAD_LIMIT = 1 << 30
 PIECE = 1 << 18
 SIOCOUTQ, SO_MAX_PACING_RATE = 0x5411, 47
 TICK = 0.02
-REASONS = {200: "OK", 201: "Created", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
-REASONS |= {411: "Length Required", 413: "Content Too Large", 431: "Request Header Fields Too Large"}
 TYPES = {".html": "text/html; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
 
 
@@ -43,9 +39,7 @@ class FileServer:
         self.name = name
         self.rate = rate
         self.content = Content(root)
-        self.uploads = None if uploads is None else uploads.resolve()
-        if self.uploads is not None:
-            self.uploads.mkdir(exist_ok=True)
+        self.uploads = None if uploads is None else Uploads(uploads)
         self.poll = selectors.EpollSelector()
         self.log = log.open("a", buffering=1, encoding="utf-8") if log else None
         self.connections: set[Connection] = set()
@@ -119,11 +113,9 @@ class FileServer:
             data = connection.sock.recv(65536 if connection.phase == "upload" else 8192)
         except BlockingIOError:
             return
-        if connection.phase == "closing":
-            connection.eof = not data
-            return
         connection.eof = not data
-        connection.inbuf += data
+        if connection.phase != "closing":
+            connection.inbuf += data
 
     def advance(self, connection: Connection) -> None:
         """Do whatever can be done at once."""
@@ -187,20 +179,16 @@ class FileServer:
                     self.done(connection)
             return None
         connection.inbuf = bytearray(rest)
-        lines = head.decode("latin-1").split("\r\n")
-        words = lines[0].split(" ")
-        fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        try:
+            request = read_request(head)
+        except ValueError:
             return self.answer(connection, 400, keep=False)
-        method, target, version = words
-        wish = fields.get("connection", "").lower()
-        connection.keep = wish != "close" and (version != "HTTP/1.0" or wish == "keep-alive")
-        path = unquote(target.partition("?")[0])
-        self.note(connection, method, path)
-        if method in ("GET", "HEAD"):
-            return self.get(connection, path, body=method == "GET")
-        if method in ("PUT", "POST") and self.uploads is not None:
-            return self.put(connection, path, fields)
+        connection.keep = request.keep
+        self.note(connection, request)
+        if request.method in ("GET", "HEAD"):
+            return self.get(connection, request.path, body=request.method == "GET")
+        if request.method in ("PUT", "POST") and self.uploads is not None:
+            return self.put(connection, request.path, request.fields)
         return self.answer(connection, 405, keep=False)
 
     def get(self, connection: Connection, path: str, *, body: bool) -> None:
@@ -228,7 +216,7 @@ class FileServer:
             return self.answer(connection, 413, keep=False)
         if name in ("", ".", "..") or "\0" in name:
             return self.answer(connection, 400, keep=False)
-        connection.upload = os.open(self.uploads, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        connection.upload = self.uploads.begin()
         connection.name, connection.left, connection.phase = name, int(length), "upload"
         if fields.get("expect", "").lower() == "100-continue":
             connection.out += b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -251,17 +239,10 @@ class FileServer:
         """Give a complete upload its name and say what has come; all at once, so uploads should be small."""
         self.busy.discard(connection)
         assert self.uploads is not None
-        size, digest = 0, hashlib.sha256()
         try:
-            temporary = self.uploads / f".{os.getpid()}.{connection.sock.fileno()}"
-            with temporary.open("wb") as file:
-                while data := os.pread(connection.upload, 1 << 20, size):
-                    digest.update(data)
-                    file.write(data)
-                    size += len(data)
-            temporary.rename(self.uploads / connection.name)
+            size, digest = self.uploads.keep(connection.upload, connection.name)
             connection.close_files()
-            body = json.dumps({"bytes": size, "sha256": digest.hexdigest()}).encode() + b"\n"
+            body = json.dumps({"bytes": size, "sha256": digest}).encode() + b"\n"
             connection.out += self.head(connection, 201, len(body), "Content-Type: application/json\r\n") + body
             self.respond(connection)
             self.advance(connection)
@@ -283,17 +264,14 @@ class FileServer:
 
     def head(self, connection: Connection, status: int, length: int, extra: str) -> bytes:
         """The head of a response."""
-        keep = "keep-alive" if connection.keep else "close"
-        return (
-            f"HTTP/1.1 {status} {REASONS[status]}\r\nDate: {formatdate(usegmt=True)}\r\nX-Server: {self.name}\r\n"
-            f"Content-Length: {length}\r\n{extra}Connection: {keep}\r\n\r\n"
-        ).encode()
+        return response_head(self.name, status, length, extra, keep=connection.keep)
 
-    def note(self, connection: Connection, method: str, path: str) -> None:
+    def note(self, connection: Connection, request: Request) -> None:
         """Log a request: monotonic time, client, what for."""
         if self.log is not None:
             host, port = connection.sock.getpeername()[:2]
-            entry = {"t": time.monotonic(), "client": host, "port": port, "method": method, "path": path}
+            entry = {"t": time.monotonic(), "client": host, "port": port}
+            entry |= {"method": request.method, "path": request.path}
             self.log.write(json.dumps(entry) + "\n")
 
     def end(self, connection: Connection) -> None:
