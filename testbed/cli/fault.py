@@ -128,6 +128,7 @@ def timeline(
     """
     from testbed.faults.runner import Timeline
     from testbed.faults.timeline import parse, schedule, timeline_text
+    from testbed.plan.text import counted
 
     if file is not None:
         from testbed.plan.load import load_topology
@@ -140,7 +141,8 @@ def timeline(
     run: Timeline = lab.subsystem("timeline")
     lab.listeners.append(_say)
     done = run.run()
-    print(f"the timeline is over: {sum(one.injected is not None for one in done)} faults, all healed")
+    injected = counted(sum(one.injected is not None for one in done), "fault")
+    print(f"the timeline is over: {injected}, all healed")
 
 
 def _say(_: float, kind: str, node: str, detail: dict[str, Any]) -> None:

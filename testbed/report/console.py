@@ -81,6 +81,8 @@ def _marked(run: RunReader) -> blocks.Table | None:
 
 def _by_step(run: RunReader) -> blocks.Table:
     got = downloads(run)
+    if not got:
+        return blocks.Table(("step", "length"), [(step.name, f"{step.seconds:.1f} s") for step in run.steps()])
     rows = []
     for step in run.steps():
         mine = [download for download in got if download.step == step.name]

@@ -165,5 +165,5 @@ def test_timeline(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["fault", "timeline", "--name", name]) == 0
     said = capsys.readouterr().out
     assert "verified: both interfaces are down" in said
-    assert "the timeline is over: 1 faults, all healed" in said
+    assert "the timeline is over: 1 fault, all healed" in said
     assert main(["down", name]) == 0
