@@ -48,8 +48,15 @@ def compared_lab(measure: Measure, planned: tuple[Topology, Plan, Path], mode: s
     """A lab of the scenario's topology in ``mode`` as long as the block lasts; its events go to the run."""
     topology, _, path = planned
     plan = plan_in_mode(topology, mode)
-    name = f"{plan.name}-{mode}-{os.getpid()}"
-    lab = up(plan, name, progress=measure.progress, owner=os.getpid(), topology=str(path.resolve()))
+    with edge_lab(measure, plan, f"{plan.name}-{mode}", path) as edge:
+        yield edge
+
+
+@contextmanager
+def edge_lab(measure: Measure, plan: Plan, name: str, path: Path) -> Iterator[Edge]:
+    """A lab of this plan, made from the topology at ``path``, as long as the block lasts; its events go to the run."""
+    me = os.getpid()
+    lab = up(plan, f"{name}-{me}", progress=measure.progress, owner=me, topology=str(path.resolve()))
     try:
         measure.run.update(impairment=lab.record.impair or "none")
         lab.listeners.append(measure.run.listener)

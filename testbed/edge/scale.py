@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.edge import control, redirector, rulesets
-from testbed.edge.compare import changed_plan
+from testbed.edge.compare import changed_plan, edge_lab
 from testbed.edge.dns import authority
 from testbed.edge.modes import redirect as redirection
 from testbed.edge.modes import smart_dns
@@ -20,7 +19,6 @@ from testbed.edge.network import Edge
 from testbed.edge.spec import EdgeSpec, SiteSpec
 from testbed.edge.world import World
 from testbed.errors import WaitTimeout
-from testbed.lab.up import up
 from testbed.model.topology import Topology
 from testbed.plan.types import Plan
 
@@ -76,15 +74,9 @@ def grown_lab(measure: Measure, topology: Topology, path: Path, sites: int, pref
     began = time.monotonic()
     plan = grown_plan(topology, sites, prefixes)
     expanded = time.monotonic()
-    lab = up(plan, f"{plan.name}-{os.getpid()}", progress=measure.progress, owner=os.getpid(), topology=str(path))
-    try:
+    with edge_lab(measure, plan, plan.name, path) as edge:
         measure.event("edge-grown", plan_seconds=expanded - began, up_seconds=time.monotonic() - expanded)
-        measure.run.update(impairment=lab.record.impair or "none")
-        lab.listeners.append(measure.run.listener)
-        edge: Edge = lab.subsystem("edge")
         yield edge
-    finally:
-        lab.down()
 
 
 def change_time(edge: Edge, way: str, timeout: float = 20.0) -> float:

@@ -55,19 +55,16 @@ def recorder(run: Run, step: str = "") -> Callable[[Download], None]:
     """An ``on_result`` that puts each download into ``run`` at once, its times in seconds since the run's start."""
 
     def record(download: Download) -> None:
-        def relative(t: float | None) -> float | None:
-            return None if t is None else round(run.since_start(t), 6)
-
         run.event(
             "download",
             download.client,
             t=download.ended,
             step=step,
             number=download.number,
-            started=relative(download.started),
-            first_byte=relative(download.first_byte),
-            last_byte=relative(download.last_byte),
-            ended=relative(download.ended),
+            started=run.told(download.started),
+            first_byte=run.told(download.first_byte),
+            last_byte=run.told(download.last_byte),
+            ended=run.told(download.ended),
             bytes=download.bytes,
             outcome=download.outcome,
             instance=download.instance,

@@ -143,6 +143,10 @@ class Run:
         """A ``time.monotonic()`` value as seconds after the run's start."""
         return t - self.clock
 
+    def told(self, t: float | None) -> float | None:
+        """The same to the microsecond, as events tell it; None of what never happened."""
+        return None if t is None else round(self.since_start(t), 6)
+
     def event(self, kind: str, node: str = "", *, t: float | None = None, **detail: Any) -> None:
         """Record that something happened, now or at the ``time.monotonic()`` value ``t``. Safe once this returns."""
         self._event(time.monotonic() if t is None else t, kind, node, detail)

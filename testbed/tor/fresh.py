@@ -14,13 +14,11 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.measure.content import content_digest
@@ -31,7 +29,7 @@ from testbed.runtime.base import UNPRIVILEGED_ID, Process, log_tail
 from testbed.tor import torrc
 from testbed.tor.control import Control
 from testbed.tor.network import TorNetwork
-from testbed.tor.node import TorNode, prepare
+from testbed.tor.node import TorNode, listens, prepare
 from testbed.tor.torrc import Paths
 
 PARALLEL = 12
@@ -228,7 +226,7 @@ class FreshClients:
 
     def _await_socks(self, paths: Paths, process: Process) -> None:
         deadline = time.monotonic() + LISTEN
-        while not _listens(paths.socks):
+        while not listens(paths.socks):
             if not process.alive():
                 raise TestbedError(f"tor ended; its last words:\n{process.log_tail(3)}")
             if time.monotonic() > deadline:
@@ -256,12 +254,3 @@ class FreshClients:
 
 
 _NOTHING = FreshFetch("", 0, 0.0, None, None, None, 0.0, 0, "", "")
-
-
-def _listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as connection:
-        try:
-            connection.connect(str(path))
-        except OSError:
-            return False
-    return True

@@ -76,20 +76,17 @@ def fresh_recorder(run: Run, step: str) -> Callable[[FreshFetch], None]:
     """An ``on_result`` that puts each fresh client into ``run``, its times in seconds since the run's start."""
 
     def record(fetched: FreshFetch) -> None:
-        def relative(t: float | None) -> float | None:
-            return None if t is None else round(run.since_start(t), 6)
-
         run.event(
             "fresh",
             fetched.node,
             t=fetched.ended,
             step=step,
             number=fetched.number,
-            started=relative(fetched.started),
-            ready=relative(fetched.ready),
-            first_byte=relative(fetched.first_byte),
-            last_byte=relative(fetched.last_byte),
-            ended=relative(fetched.ended),
+            started=run.told(fetched.started),
+            ready=run.told(fetched.ready),
+            first_byte=run.told(fetched.first_byte),
+            last_byte=run.told(fetched.last_byte),
+            ended=run.told(fetched.ended),
             bytes=fetched.bytes,
             outcome=fetched.outcome,
             instance=fetched.instance,

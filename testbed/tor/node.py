@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -128,6 +129,16 @@ def start(lab: Lab, nodes: Iterable[TorNode]) -> None:
 
     with ThreadPoolExecutor(SPAWNERS) as pool:
         list(pool.map(one, nodes))
+
+
+def listens(path: Path) -> bool:
+    """Whether somebody listens at a unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def check_alive(nodes: Iterable[TorNode]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from testbed.lab.lab import Lab
 from testbed.measure.content import content_blocks
 from testbed.plan.types import Service
 from testbed.runtime.base import UNPRIVILEGED_ID
-from testbed.tor.node import SPAWNERS, TorNode
+from testbed.tor.node import SPAWNERS, TorNode, listens
 from testbed.tor.torrc import Paths
 
 LIMIT = 15.0
@@ -79,21 +78,12 @@ def start(lab: Lab, nodes: Sequence[TorNode]) -> None:
         processes = list(pool.map(lambda node: lab.spawn(node.name, SERVICE), nodes))
     deadline = time.monotonic() + LIMIT
     for node, process in zip(nodes, processes, strict=True):
-        while not _accepts(node.paths.web):
+        while not listens(node.paths.web):
             if not process.alive():
                 raise ApplyError(f"nginx ended; its last words:\n{process.log_tail()}", where=node.name)
             if time.monotonic() > deadline:
                 raise WaitTimeout("nginx to listen", LIMIT, f"its log:\n{process.log_tail()}", where=node.name)
             time.sleep(0.01)
-
-
-def _accepts(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as connection:
-        try:
-            connection.connect(str(path))
-        except OSError:
-            return False
-    return True
 
 
 def _write(path: Path, size: int, seed: int) -> None:
