@@ -49,6 +49,8 @@ _failed = pytest.StashKey[set[str]]()
 _interrupted = pytest.StashKey[bool]()
 _kept = pytest.StashKey[list[str]]()
 _recorders = pytest.StashKey[dict[Path, "Measure"]]()
+_plain = pytest.StashKey[bool]()
+"""Whether errors of users are told without their way through the code."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -103,8 +105,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def listen(config: pytest.Config, progress: Progress) -> None:
-    """Send the progress of labs and scenarios to ``progress``."""
+    """Send the progress of labs and scenarios to ``progress``, for who wants results and not tracebacks."""
     config.stash[_progress] = progress
+    config.stash[_plain] = True
 
 
 def recorded_runs(config: pytest.Config) -> list[Path]:
@@ -254,8 +257,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Remember failures for the run's status; stop before the lab goes where asked to."""
     report = yield
     if report.failed:
-        if call.excinfo and isinstance(call.excinfo.value, TestbedError) and call.when != "call":
-            report.longrepr = str(call.excinfo.value)  # a clear message needs no traceback
+        if call.excinfo and isinstance(call.excinfo.value, TestbedError):
+            if call.when != "call":
+                report.longrepr = str(call.excinfo.value)  # a clear message needs no traceback
+            elif item.config.stash.get(_plain, False):
+                lines = [entry.lineno + 1 for entry in call.excinfo.traceback if entry.path == item.path]
+                report.longrepr = f"{call.excinfo.value}\n  in {item.path.name}, line {', '.join(map(str, lines))}"
         item.config.stash[_failed].add(item.nodeid)
         recorder = item.config.stash[_recorders].get(item.path)
         if recorder and call.excinfo:

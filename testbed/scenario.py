@@ -89,7 +89,7 @@ def run(
 
     path = find(name).resolve()
     if topology is not None and not topology.is_file():
-        raise TestbedError(f"there is no topology {str(topology)!r}")
+        raise TestbedError(f"there is no topology {str(topology)!r}", remedy="check the path")
     arguments = [str(path), f"--rootdir={path.parent}", "--quiet", "--no-header", "--capture=no", "--tb=short"]
     arguments += ["-p", "no:cacheprovider", f"--testbed-repeats={repeats}"]
     arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # the command has imported the testbed by then

@@ -103,5 +103,7 @@ def _print_result(path: Path) -> None:
 
     for reason in RunReader(path).invalid:
         print(f"INVALID: {reason}")
-    print_whole(summary_table(path))
+    table = summary_table(path)
+    if table.row_count:
+        print_whole(table)
     print(f"report: {path / 'report.html'}")

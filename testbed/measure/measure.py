@@ -49,8 +49,9 @@ class Measure(ProbeMethods):
 
     def watch(self, lab: Lab, router: str, nodes: Iterable[str], *, period: float = 0.5) -> Sampler:
         """Sample from now on: the CPU, and what each node sends and gets at ``router``."""
+        nodes = [lab.node(name).name for name in nodes]
         sampler = Sampler(self.run, period=period)
-        sampler.interfaces(lab.namespace(router), link_counters(lab.plan, router, nodes))
+        sampler.interfaces(lab.namespace(router), link_counters(lab.plan, lab.node(router).name, nodes))
         sampler.start()
         self._samplers.append(sampler)
         return sampler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,31 @@ def test_a_scenario_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[s
     broken.write_text("import nothing_of_that_name\n")
     assert main(["scenarios", str(broken)]) == 1
     assert "nothing_of_that_name" in capsys.readouterr().err
+
+
+SCENARIO = """
+import pytest
+
+pytestmark = pytest.mark.testbed(topology="pair.yaml", parameters={"hold": "3s"})
+
+
+def test_it(measure):
+    measure.seconds("hold")
+"""
+
+
+def test_a_wrong_parameter_is_told_without_a_traceback(tmp_path: Path) -> None:
+    """By `testbed run`, with the line of the scenario."""
+    (tmp_path / "pair.yaml").write_text(TOPOLOGY)
+    (tmp_path / "waiting.py").write_text(SCENARIO)
+    command = [sys.executable, "-m", "testbed", "run", "waiting.py", "--param", "hold=3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "parameter hold: '3' has no unit" in done.stdout
+    assert "in waiting.py, line 8" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert "parse_duration_us" not in done.stdout
+    assert [path.name for path in (tmp_path / "runs").glob("waiting-*/report.html")] == ["report.html"]
 
 
 def test_settings_of_a_fault_are_shown_as_they_are_given() -> None:
