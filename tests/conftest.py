@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import signal
-import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from states import own_state
 
 from testbed.model.topology import Topology
 from testbed.plan.expand import expand
@@ -102,18 +101,17 @@ def _skip_without_engine(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A state folder of the test's own, through which unprivileged programs may pass. Labs in it end with the test."""
-    folder = Path(tempfile.mkdtemp(prefix="tbtest-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    monkeypatch.setenv("TESTBED_STATE", str(folder))
-    try:
+def state() -> Iterator[Path]:
+    """A state folder of the test's own, see ``states.own_state``."""
+    with own_state() as folder:
         yield folder
-    finally:
-        from testbed.lab.down import down_all
 
-        down_all()
-        shutil.rmtree(folder)
+
+@pytest.fixture(scope="module")
+def module_state() -> Iterator[Path]:
+    """One for all tests of a module."""
+    with own_state() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,8 @@ Three providers in a triangle, a campus with a border router at each; clients, a
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, ip_address
 from pathlib import Path
 
@@ -127,21 +124,11 @@ def configured(plan: Plan) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    folder = Path(tempfile.mkdtemp(prefix="tbedge-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TESTBED_STATE", str(folder))
-        from testbed.lab.down import down_all
-
-        try:
-            started = up(configured(world()))
-            control.await_sessions(birds(started))
-            await_true(lambda: dns(started, "cu", "ru") == "123.112.200.2", "routes and name servers")
-            yield started
-        finally:
-            down_all()
-            shutil.rmtree(folder)
+def lab(module_state: Path) -> Lab:
+    started = up(configured(world()))
+    control.await_sessions(birds(started))
+    await_true(lambda: dns(started, "cu", "ru") == "123.112.200.2", "routes and name servers")
+    return started
 
 
 def birds(lab: Lab) -> dict[str, Path]:

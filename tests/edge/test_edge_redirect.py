@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +31,9 @@ EXCHANGE = {"delay": "40ms", "rate": "50mbit"}
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
+def lab(module_state: Path) -> Lab:
     """The campus with shorter ways between networks."""
-    folder = Path(tempfile.mkdtemp(prefix="tbtest-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TESTBED_STATE", str(folder))
-        try:
-            made = campus("edge-redirect", exchange=EXCHANGE, content={"page": "20KiB", "bulk": "300KiB"})
-            yield made
-            made.down()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    return campus("edge-redirect", exchange=EXCHANGE, content={"page": "20KiB", "bulk": "300KiB"})
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fault_world import Watch, topology
+from states import own_state
 
 from testbed.faults.faults import Faults, own_faults
 from testbed.lab.lab import Lab
@@ -19,20 +17,8 @@ from testbed.lab.up import up
 @pytest.fixture(scope="session")
 def shared_lab() -> Iterator[Lab]:
     """One lab a session, in a state folder of its own."""
-    folder = Path(tempfile.mkdtemp(prefix="tbtest-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    before = os.environ.get("TESTBED_STATE")
-    os.environ["TESTBED_STATE"] = str(folder)
-    lab = up(topology(), f"faults-{os.getpid()}", owner=os.getpid())
-    try:
-        yield lab
-    finally:
-        os.environ["TESTBED_STATE"] = str(folder)
-        lab.down()
-        shutil.rmtree(folder)
-        del os.environ["TESTBED_STATE"]
-        if before is not None:
-            os.environ["TESTBED_STATE"] = before
+    with own_state():
+        yield up(topology(), f"faults-{os.getpid()}", owner=os.getpid())
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,11 +32,8 @@ pytestmark = [pytest.mark.root, pytest.mark.engine]
 
 
 @pytest.fixture(scope="module")
-def shared_lab() -> Iterator[Lab]:
+def shared_lab(module_state: Path) -> Lab:
     """A container with two links, one of them limited, beside a plain node; in a state folder of its own."""
-    folder = Path(tempfile.mkdtemp(prefix="tbtest-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    os.environ["TESTBED_STATE"] = str(folder)
     services = {"clock": {"command": ["python3", "-c", CLOCK]}, "busy": {"command": ["python3", "-c", BUSY]}}
     plan, problems = expand(
         Topology.model_validate(
@@ -51,14 +45,7 @@ def shared_lab() -> Iterator[Lab]:
         )
     )
     assert problems == []
-    lab = up(plan, f"boxes-{os.getpid()}", owner=os.getpid())
-    try:
-        yield lab
-    finally:
-        os.environ["TESTBED_STATE"] = str(folder)
-        lab.down()
-        shutil.rmtree(folder)
-        del os.environ["TESTBED_STATE"]
+    return up(plan, f"boxes-{os.getpid()}", owner=os.getpid())
 
 
 def test_recreate(faults: Faults, lab: Lab, watch: Watch) -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import http.server
 import os
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
+from states import own_state
 
-from testbed.lab.down import down_all
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.model.topology import Topology
@@ -28,15 +24,8 @@ def lab_of(**topology: Any) -> Iterator[Lab]:
     """A lab in a state folder of its own; gone afterwards."""
     plan, problems = expand(Topology.model_validate({"name": f"probes-{os.getpid()}", **topology}))
     assert problems == []
-    folder = Path(tempfile.mkdtemp(prefix="tbtest-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TESTBED_STATE", str(folder))
-        try:
-            yield up(plan)
-        finally:
-            down_all()
-            shutil.rmtree(folder)
+    with own_state():
+        yield up(plan)
 
 
 class Recorded:

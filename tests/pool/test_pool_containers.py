@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from states import own_state
 
 from testbed.lab.up import up
 from testbed.plan.load import load_text
@@ -37,21 +35,13 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     (definition / "mark").write_text("as it should be\n")
     client = engine.connect()
     client.images.build(path=str(definition), tag=f"{IMAGE}:1", network_mode="none")
-    folder = Path(tempfile.mkdtemp(prefix="tbpool-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TESTBED_STATE", str(folder))
-        try:
+    try:
+        with own_state():
             lab = up(load_text(TOPOLOGY)[1], f"contained-{os.getpid()}", owner=os.getpid())
-            try:
-                yield lab.subsystem("pool")["web"]
-            finally:
-                if lab.folder.exists():
-                    lab.down()
-        finally:
-            shutil.rmtree(folder)
-            client.images.remove(f"{IMAGE}:1", force=True)
-            client.close()
+            yield lab.subsystem("pool")["web"]
+    finally:
+        client.images.remove(f"{IMAGE}:1", force=True)
+        client.close()
 
 
 def test_a_container_is_made_anew_and_what_was_in_it_is_gone(pool: Pool) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,18 +32,10 @@ def lab_of(connections: str, runtime: str = "process") -> Lab:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
+def pool(module_state: Path) -> Pool:
     """Three servers that move when a test says so: a server that is killed hands over."""
-    folder = Path(tempfile.mkdtemp(prefix="tbpool-", dir="/var/tmp"))
-    folder.chmod(0o711)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TESTBED_STATE", str(folder))
-        lab = lab_of("reset")
-        try:
-            yield lab.subsystem("pool")["web"]
-        finally:
-            lab.down()
-            shutil.rmtree(folder)
+    pool: Pool = lab_of("reset").subsystem("pool")["web"]
+    return pool
 
 
 def fetch(pool: Pool) -> str:
