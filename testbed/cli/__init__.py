@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="testbed",
-    help="One YAML file to a private network lab on real binaries: measured and reported.",
+    help="Private network labs on real binaries, each from one YAML file; measured and reported.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

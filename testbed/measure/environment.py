@@ -127,9 +127,10 @@ def writer_alive(record: dict[str, Any]) -> bool:
 
 
 def start_ticks(pid: int) -> int:
-    """Start time of a process in clock ticks since boot (proc(5), stat field 22); -1 if there is none."""
+    """Start time of a process in clock ticks since boot (proc(5), stat field 22); -1 if it is gone or a zombie."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return -1 if fields[0] in "ZX" else int(fields[19])
     except (OSError, IndexError, ValueError):
         return -1
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from testbed.measure.environment import versions
+from testbed.measure.environment import start_ticks, versions, writer, writer_alive
 from testbed.plan.types import Plan
 
 
@@ -33,3 +34,16 @@ def test_a_program_that_is_not_there_has_no_version(monkeypatch: pytest.MonkeyPa
     found = versions(Plan(name="x"))
     assert (found["tor"], found["nginx"]) == ("", "")
     assert "pydantic" in found["packages"]
+
+
+def test_a_zombie_writes_no_more() -> None:
+    """A run whose writer was killed is `killed`, also while whoever started it has not heard of that."""
+    child = subprocess.Popen(["sleep", "60"])
+    record = {"pid": child.pid, "start_ticks": start_ticks(child.pid), "boot": writer()["boot"]}
+    try:
+        assert writer_alive(record)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not writer_alive(record)
+    finally:
+        child.wait()
