@@ -50,6 +50,8 @@ HANDLES = {
     "dispatcher": "testbed.pool.dispatch:Dispatcher",
 }
 """What names of examples stand for; one name may stand for either of two."""
+GROUPS = {"testbed.subsystems", "testbed.report_sections"}
+"""Groups of entry points, whose names look like those of modules."""
 NODES = "nodes: {web: {services: {s: {command: ['true']}}}, dns: , shop1: , shop2: {services: {tor: {command: [tor]}}}}"
 HEAD = {
     "timeline:": f"{NODES}\nlinks: [[web, core], [dns, core], [shop1, core], [shop2, core]]\n",
@@ -232,6 +234,32 @@ def has(kind: Any, attribute: str) -> bool:
         for base in kind.__mro__
         if base.__module__.startswith("testbed.")
     )
+
+
+def resolve(dotted: str) -> Any:
+    """A module of the project or what is in one, by its full name."""
+    words = dotted.split(".")
+    for length in range(len(words), 0, -1):
+        try:
+            found = importlib.import_module(".".join(words[:length]))
+        except ModuleNotFoundError:
+            continue
+        for word in words[length:]:
+            found = getattr(found, word)
+        return found
+    raise AssertionError(dotted)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_names_in_code(path: Path) -> None:
+    """`testbed.a.b.c` exists, and where `testbed.a.b` stands before names in brackets, those are in it."""
+    text = " ".join(prose(path.read_text()).split())
+    for dotted in re.findall(r"`(testbed(?:\.\w+)+)\b[^`]*`", text):
+        if dotted not in GROUPS:
+            resolve(dotted)
+    for module, names in re.findall(r"`(testbed(?:\.\w+)+)` \(((?:`\w+`(?:, )?)+)\)", text):
+        for name in re.findall(r"\w+", names):
+            assert hasattr(resolve(module), name), f"{module}.{name}"
 
 
 def test_methods_that_prose_names() -> None:
