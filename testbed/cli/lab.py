@@ -145,7 +145,8 @@ def shell(
     container = lab.node(node).runtime == "container"
     program = "/bin/sh" if container else os.environ.get("SHELL", "/bin/sh")
     prompt = {"PS1": f"{lab.name}:{node}# "}
-    argv = lab.command(node, [program], terminal=os.isatty(0))
+    plain = {"bash": ["--norc"], "zsh": ["-f"]}.get(Path(program).name, [])  # else the user's own prompt hides ours
+    argv = lab.command(node, [program, *plain], terminal=os.isatty(0))
     os.execvpe(argv[0], argv, {**os.environ, **prompt})
 
 

@@ -177,6 +177,7 @@ def availability(
 ) -> None:
     """Ask at a fixed period, and tell the outages."""
     from testbed.measure.probes.availability import Availability
+    from testbed.plan.text import counted
 
     watch = Availability(find_lab(name), source, target, period=period, timeout=timeout).start()
     started = time.monotonic()
@@ -206,7 +207,7 @@ def availability(
                 f"{outage['after']:.3f} s: out for {outage['seconds']:.3f} s "
                 f"[{outage['shortest']:.3f}, {longest}], {outage['lost']} lost"
             )
-        print(f"{len(seen.attempts)} asked, {seen.lost} lost, {len(outages)} outages")
+        print(f"{len(seen.attempts)} asked, {seen.lost} lost, {counted(len(outages), 'outage')}")
     _exit(seen.lost == 0)
 
 
