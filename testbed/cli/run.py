@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Root = Annotated[Path | None, typer.Option("--runs", help="Where run folders lie; default: $TESTBED_RUNS, else runs.")]
 
+_HEAD = ("run", "scenario", "started", "repeats", "status", "validity")
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
@@ -22,22 +24,27 @@ def register(app: typer.Typer) -> None:
     app.command()(report)
 
 
-def runs(folder: Root = None) -> None:
+def runs(
+    folder: Root = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+) -> None:
     """List recorded runs.
 
     Scenario, date, how they ended, and whether their figures mean anything.
     """
+    from testbed.cli.output import print_json
     from testbed.measure.store import runs_in, runs_root
     from testbed.report.blocks import Table
     from testbed.report.console import show
 
     root = folder or runs_root()
     found = runs_in(root)
-    if not found:
+    if as_json:
+        print_json([dict(zip((*_HEAD, "folder"), (*_row(run), str(run.path)), strict=True)) for run in found])
+    elif not found:
         print(f"no runs in {root}")
-        return
-    head = ("run", "scenario", "started", "repeats", "status", "validity")
-    show(Table(head, [_row(run) for run in found], text=(0, 1, 2, 4, 5)))
+    else:
+        show(Table(_HEAD, [_row(run) for run in found], text=(0, 1, 2, 4, 5)))
 
 
 def report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,12 @@ def test_runs_are_listed_with_scenario_date_status_and_validity(root: Path, caps
     assert lines[good.name].split()[1:] == ["onion_load", *lines[good.name].split()[2:4], "1", "passed", "valid"]
     assert lines[bad.name].split()[-3:] == ["failed", "INVALID", "(3)"]
     assert "killed" in lines[killed.path.name]
-    assert main(["runs", "--runs", str(root / "none")]) == 0
+    assert main(["runs", "--json"]) == 0
+    data = {row["run"]: row for row in json.loads(capsys.readouterr().out)}
+    assert data[bad.name]["validity"] == "INVALID (3)"
+    assert data[good.name]["folder"] == str(good)
+    assert main(["runs", "--json", "--runs", str(root / "none")]) == 0
+    assert json.loads(capsys.readouterr().out) == []
     killed.close("passed")
 
 
