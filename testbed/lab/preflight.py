@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from testbed.lab import kernel
 from testbed.lab.programs import find, lack
 from testbed.lab.state import state_root
 from testbed.plan.types import Plan
+from testbed.runtime.base import UNPRIVILEGED_ID
 from testbed.subsystem import ProgramNeed, programs_of, subsystems
 
 CORE_PROGRAMS = (ProgramNeed("nsenter", "util-linux"), ProgramNeed("setpriv", "util-linux"))
@@ -41,6 +43,7 @@ def preflight(plan: Plan) -> None:
         *_engine(plan),
         *_syn_proxy(plan),
         *_disk(plan),
+        *_passable(plan),
         *_files(),
     ]
     if not lacks:
@@ -131,6 +134,18 @@ def _disk(plan: Plan) -> Iterator[Lack]:
         )
     elif os.geteuid() == 0 and os.statvfs(folder).f_flag & os.ST_RDONLY:
         yield f"{folder} is on a file system that is mounted read-only", "set TESTBED_STATE to another folder"
+
+
+def _passable(plan: Plan) -> Iterator[Lack]:
+    """Programs of subsystems in plain nodes open files in the state folder by their full names, and not as root."""
+    if not any(node.subsystem and node.runtime == "process" for node in plan.nodes):
+        return
+    inner = existing(state_root()).resolve()
+    for folder in (*reversed(inner.parents), inner):
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            what = f"{folder}: programs in nodes, which run as user {UNPRIVILEGED_ID}, cannot get through this folder"
+            yield what, f"chmod o+x {folder}, or set TESTBED_STATE to a folder elsewhere"
+            return
 
 
 def existing(path: Path) -> Path:

@@ -168,3 +168,19 @@ def test_limit_of_open_files_is_raised(make_plan: MakePlan) -> None:
 
     assert as_nobody(limits) == "(2048, 2048)"
     assert "may open only 512 files" in as_nobody(too_few)
+
+
+@pytest.mark.root
+def test_a_state_folder_that_programs_cannot_enter(
+    make_plan: MakePlan, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = state / "private"
+    private.mkdir(mode=0o700)
+    monkeypatch.setenv("TESTBED_STATE", str(private / "below"))
+    assert message(make_plan(sections=TOR)) == (
+        f"{private}: programs in nodes, which run as user 10001, cannot get through this folder\n"
+        f"  chmod o+x {private}, or set TESTBED_STATE to a folder elsewhere"
+    )
+    preflight(make_plan(nodes={"a": None}))  # nothing runs in it
+    private.chmod(0o711)
+    preflight(make_plan(sections=TOR))
