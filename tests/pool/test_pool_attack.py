@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import await_true
 
 from testbed.lab.up import up
 from testbed.net import namespace
@@ -28,14 +28,6 @@ pool:
 nodes: {client: {}, intruder: {}}
 links: [[client, core], [intruder, core]]
 """
-
-
-def await_true(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that must come."""
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {LIMIT} s for {what}"
-        time.sleep(0.02)
 
 
 def page(pool: Pool) -> str:

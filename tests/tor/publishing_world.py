@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import waiting
+
 from testbed.lab.lab import Lab
+from testbed.lab.up import up
 from testbed.measure.fetch import Download
 from testbed.measure.load import run_load
+from testbed.plan.load import load_text
 from testbed.tor.fresh import fresh_clients
 from testbed.tor.node import make_node, start
 from testbed.tor.onions import OnionServices
@@ -22,12 +26,14 @@ LIMIT = 180.0
 """Seconds for things to happen, on a busy machine: an HSDir that failed a few times is tried again after 30."""
 
 
-def await_true(condition: Callable[[], Any], what: str, seconds: float = LIMIT) -> None:
-    """Wait until ``condition`` holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.05)
+await_true = partial(waiting.await_true, seconds=LIMIT)
+
+
+def published(topology: str, *start: Any) -> Lab:
+    """A lab of this topology, on a network that comes up warm; of its services only ``shop`` is started."""
+    lab = up(load_text(topology)[1], hold=["onions"], warm=True)
+    lab.subsystem("onions").start("shop", *start)
+    return lab
 
 
 def kill(lab: Lab, node: str, service: str = "tor") -> None:

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from publishing_world import NETWORK, await_true, holders, reached
+from publishing_world import NETWORK, await_true, holders, published, reached
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
-from testbed.lab.up import up
-from testbed.plan.load import load_text
 from testbed.tor.blinding import BlindedSigner
 from testbed.tor.directory import Directory
 from testbed.tor.distribute import engine
@@ -56,22 +54,11 @@ EVEN = {"shop1": 2, "shop2": 2, "shop3": 2}
 
 
 @pytest.fixture(scope="module")
-def lab(shared_network: Path) -> Iterator[Lab]:
+def lab(shared_network: Path) -> Lab:
     """The network is up, with three instances; their distributor has placed them, and is ended."""
-    _, plan = load_text(TOPOLOGY)
-    lab = up(plan, hold=["onions"], warm=True)
-    lab.subsystem("onions").start("shop")
+    lab = published(TOPOLOGY)
     helper_of(lab.subsystem("onions"), "shop").stop()
-    yield lab
-    lab.down()
-
-
-@pytest.fixture
-def onions(lab: Lab) -> OnionServices:
-    """Its services."""
-    handle = lab.subsystem("onions")
-    assert isinstance(handle, OnionServices)
-    return handle
+    return lab
 
 
 @dataclass

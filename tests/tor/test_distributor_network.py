@@ -6,16 +6,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from publishing_world import NETWORK, await_holders, await_true, events, holders, kill, mark, reached, revive
+from publishing_world import NETWORK, await_holders, await_true, events, holders, kill, mark, published, reached, revive
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
-from testbed.lab.up import up
-from testbed.plan.load import load_text
 from testbed.tor.balance.revision import tor_revision
 from testbed.tor.blinding import BlindedSigner
 from testbed.tor.directory import has_consensus
@@ -38,22 +35,16 @@ onions:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_network: Path) -> Iterator[Lab]:
+def lab(shared_network: Path) -> Lab:
     """The network is up; three instances are distributed."""
-    _, plan = load_text(TOPOLOGY)
-    lab = up(plan, hold=["onions"], warm=True)
-    lab.subsystem("onions").start("shop")
-    yield lab
-    lab.down()
+    return published(TOPOLOGY)
 
 
 @pytest.fixture
-def onions(lab: Lab) -> OnionServices:
-    """Its services, all of them placed when a test begins."""
-    handle = lab.subsystem("onions")
-    assert isinstance(handle, OnionServices)
-    await_true(lambda: complete(handle), "everything to be placed")
-    return handle
+def onions(onions: OnionServices) -> OnionServices:
+    """All of them placed when a test begins."""
+    await_true(lambda: complete(onions), "everything to be placed")
+    return onions
 
 
 def complete(onions: OnionServices) -> bool:

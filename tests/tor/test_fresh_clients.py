@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from publishing_world import NETWORK, await_true
+from publishing_world import NETWORK, await_true, published
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.lab.ownership import processes
-from testbed.lab.up import up
 from testbed.measure.measure import Measure
 from testbed.measure.reader import RunReader
 from testbed.measure.store import Run
-from testbed.plan.load import load_text
 from testbed.progress import Silent
 from testbed.tor.experiment import onion_target
 from testbed.tor.fresh import FreshClients, FreshFetch, fresh_clients
@@ -41,29 +39,9 @@ onions:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_network: Path) -> Iterator[Lab]:
+def lab(shared_network: Path) -> Lab:
     """A network with two instances that published together."""
-    _, plan = load_text(TOPOLOGY)
-    lab = up(plan, hold=["onions"], warm=True)
-    lab.subsystem("onions").start("shop", 2, "simultaneous")
-    yield lab
-    lab.down()
-
-
-@pytest.fixture
-def tor(lab: Lab) -> TorNetwork:
-    """Its network."""
-    handle = lab.subsystem("tor")
-    assert isinstance(handle, TorNetwork)
-    return handle
-
-
-@pytest.fixture
-def onions(lab: Lab) -> OnionServices:
-    """Its services."""
-    handle = lab.subsystem("onions")
-    assert isinstance(handle, OnionServices)
-    return handle
+    return published(TOPOLOGY, 2, "simultaneous")
 
 
 @pytest.fixture(autouse=True)

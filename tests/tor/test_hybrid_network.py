@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from publishing_world import LIMIT, NETWORK, await_true, events, fetch, kill, mark, reached, revive
+from publishing_world import LIMIT, NETWORK, await_true, events, fetch, kill, mark, published, reached, revive
 
 from testbed.lab.lab import Lab
-from testbed.lab.up import up
-from testbed.plan.load import load_text
 from testbed.tor.control import await_event
 from testbed.tor.distribute.document import MAX_BYTES, read_descriptor
 from testbed.tor.keys import onion_key
@@ -30,22 +27,16 @@ onions:
 
 
 @pytest.fixture(scope="module")
-def lab(shared_network: Path) -> Iterator[Lab]:
+def lab(shared_network: Path) -> Lab:
     """The network is up, and four instances with keys of their own."""
-    _, plan = load_text(TOPOLOGY)
-    lab = up(plan, hold=["onions"], warm=True)
-    lab.subsystem("onions").start("shop")
-    yield lab
-    lab.down()
+    return published(TOPOLOGY)
 
 
 @pytest.fixture
-def onions(lab: Lab) -> OnionServices:
-    """Its services, all of them placed when a test begins."""
-    handle = lab.subsystem("onions")
-    assert isinstance(handle, OnionServices)
-    await_true(lambda: helper_of(handle, "shop").status().get("complete"), "everything to be placed")
-    return handle
+def onions(onions: OnionServices) -> OnionServices:
+    """All of them placed when a test begins."""
+    await_true(lambda: helper_of(onions, "shop").status().get("complete"), "everything to be placed")
+    return onions
 
 
 def ask(onions: OnionServices, client: str, fingerprint: str, service: str) -> str:

@@ -67,20 +67,10 @@ def lab(module_state: Path, stages: Stages) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def tor(lab: Lab) -> TorNetwork:
-    """Its network."""
-    handle = lab.subsystem("tor")
-    assert isinstance(handle, TorNetwork)
-    return handle
-
-
-@pytest.fixture
-def onions(lab: Lab) -> Iterator[OnionServices]:
-    """Its services; none runs before the test or after it."""
-    handle = lab.subsystem("onions")
-    assert isinstance(handle, OnionServices)
-    yield handle
-    handle.stop("shop")
+def onions(onions: OnionServices) -> Iterator[OnionServices]:
+    """Of which none runs before the test or after it."""
+    yield onions
+    onions.stop("shop")
 
 
 def fetch(lab: Lab, client: str) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from publishing_world import NETWORK, await_true, events, holders, kill, mark, reached
+from publishing_world import NETWORK, await_true, events, holders, kill, mark, published, reached
 
 from testbed.lab.lab import Lab
-from testbed.lab.up import up
-from testbed.plan.load import load_text
 from testbed.tor.balance.supervisor import LOG
 from testbed.tor.node import make_node
 from testbed.tor.onions import OnionServices
@@ -29,21 +26,9 @@ NAMES = {"shop1", "shop2", "shop3"}
 
 
 @pytest.fixture(scope="module")
-def lab(shared_network: Path) -> Iterator[Lab]:
+def lab(shared_network: Path) -> Lab:
     """The network is up, and three instances behind an OnionBalance."""
-    _, plan = load_text(TOPOLOGY)
-    lab = up(plan, hold=["onions"], warm=True)
-    lab.subsystem("onions").start("shop")
-    yield lab
-    lab.down()
-
-
-@pytest.fixture
-def onions(lab: Lab) -> OnionServices:
-    """Its services."""
-    handle = lab.subsystem("onions")
-    assert isinstance(handle, OnionServices)
-    return handle
+    return published(TOPOLOGY)
 
 
 def one_revision(onions: OnionServices) -> int:
