@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from outcomes import the_run
 
 from testbed import scenario
 from testbed.edge.experiment import fetches
 from testbed.lab.programs import find
-from testbed.measure.reader import RunReader
 
 pytestmark = pytest.mark.root
 
@@ -26,14 +26,6 @@ def smaller(name: str, folder: Path, *changes: tuple[str, str]) -> Path:
     path = folder / name
     path.write_text(text)
     return path
-
-
-def the_run(outcome: scenario.Outcome) -> RunReader:
-    (path,) = outcome.runs
-    run = RunReader(path)
-    assert run.status == "passed", [event.detail for event in run.events("failure")]
-    assert "could not be made" not in (run.path / "report.html").read_text()
-    return run
 
 
 def test_edge_dns_faults(state: Path, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from outcomes import the_run
 
 from testbed import scenario
-from testbed.measure.reader import RunReader
 from testbed.pool.course import EVENT, FAILOVER
 
 pytestmark = pytest.mark.root
@@ -15,9 +15,7 @@ pytestmark = pytest.mark.root
 
 def test_pool_paper(state: Path, tmp_path: Path) -> None:
     outcome = scenario.run("pool_paper", runs=tmp_path, parameters={"experiments": "2", "horizon": "450s"})
-    (path,) = outcome.runs
-    run = RunReader(path)
-    assert run.status == "passed", [event.detail for event in run.events("failure")]
+    run = the_run(outcome)
     computed, measured = (event.detail for event in run.events(EVENT))
     assert len(computed["times"]) == len(measured["times"]) == 3
     assert computed["leaves"]["A"] == measured["leaves"]["web1"]
@@ -26,9 +24,7 @@ def test_pool_paper(state: Path, tmp_path: Path) -> None:
 
 def test_pool_failover(state: Path, tmp_path: Path) -> None:
     outcome = scenario.run("pool_failover", runs=tmp_path, parameters={"states": "service"})
-    (path,) = outcome.runs
-    run = RunReader(path)
-    assert run.status == "passed", [event.detail for event in run.events("failure")]
+    run = the_run(outcome)
     (died,) = run.events(FAILOVER)
     assert died.detail["state"] == "service"
     assert died.detail["to"] != died.node

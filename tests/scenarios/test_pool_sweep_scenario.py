@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from outcomes import the_run
 
 from testbed import scenario
 from testbed.measure.reader import RunReader
@@ -18,9 +19,7 @@ def test_pool_sweep(tmp_path: Path) -> None:
     """Points are those of the sweep for the same seeds, and in the report with their spread."""
     parameters = {"periods": "60,10", "seeds": "3", "hours": "2"}
     outcome = scenario.run("pool_sweep", runs=tmp_path, seed=5, parameters=parameters)
-    (path,) = outcome.runs
-    run = RunReader(path)
-    assert run.status == "passed", [event.detail for event in run.events("failure")]
+    run = the_run(outcome)
     found = [event.detail for event in run.events(report_sweep.EVENT)]
     both = [(name, period * SECOND) for name in report_sweep.POOLS for period in (10, 60)]
     assert [(point["pool"], point["period"]) for point in found] == both
