@@ -69,7 +69,8 @@ def ruleset(service: Service) -> str:
 
     * What comes to the service address on a port of the service gets the mark of the server in service, if it opens
       a connection (UDP: always), or its connection's own. Nobody in service: it is dropped, and the client's own
-      repetition waits for the next server.
+      repetition waits for the next server. Tracking knows a connection for some time after its reset; what opens one
+      from the same port is none of it.
     * What a server sends for a connection that is not its own is dropped. So one that does not obey, or has been
       taken over, cannot go on with connections that were moved.
     """
@@ -81,8 +82,11 @@ def ruleset(service: Service) -> str:
             continue
         match, serving = f"{kind} dport {{ {ports} }}", "meta l4proto . th dport map @serving"
         if kind == "tcp":
+            opens = f"{match} tcp flags & (fin | syn | rst | ack) == syn"
             lead += [
                 f"{match} ct state new ct mark set {serving}",
+                f"{opens} ct mark {RESET} ct mark set 0",
+                f"{opens} ct mark 0 ct mark set {serving}",
                 f"{match} ct mark {RESET} reject with tcp reset",
                 f"{match} ct mark != 0 meta mark set ct mark accept",
             ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
+import struct
 import threading
 from typing import Any
 
@@ -61,6 +63,35 @@ def test_reset(world: PoolWorld, pool: Dispatcher) -> None:
     assert len(errors) == 10
     assert all("reset by peer" in error for error in errors)
     assert set(world.client(path="/", seconds=0.1).result()["servers"]) == {"web2"}
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_port_is_used_again_after_a_reset(world: PoolWorld, pool: Dispatcher, hears: bool) -> None:
+    """What tracking still knows of a connection that was reset does not refuse the client's next one, from its port."""
+
+    def connect(source: int = 0) -> socket.socket:
+        return socket.create_connection((world.address, 80), LIMIT, ("", source))
+
+    inside = world.lab.namespace(CLIENT)
+    with namespace.inside(inside, connect) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # the port is free at once
+        port = client.getsockname()[1]
+        assert answer(client)
+        rotate(pool, "reset", 0)
+        if hears:
+            with pytest.raises(ConnectionResetError):
+                client.recv(1)
+    with namespace.inside(inside, lambda: connect(port)) as again:
+        assert answer(again)
+
+
+def answer(client: socket.socket) -> bool:
+    """Ask for a page, and take all of the answer; whether it was one."""
+    client.sendall(b"GET / HTTP/1.0\r\nHost: web\r\nConnection: keep-alive\r\n\r\n")
+    response = http.client.HTTPResponse(client)
+    response.begin()
+    response.read()
+    return response.status == 200
 
 
 def test_who_gave_up_is_not_heard(world: PoolWorld, pool: Dispatcher) -> None:
