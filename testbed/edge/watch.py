@@ -28,7 +28,7 @@ from testbed.lab.lab import Lab
 from testbed.lab.state import Folder, write_atomically
 from testbed.net import readback, ruleset
 from testbed.net.namespace import inside
-from testbed.net.netlink import Netlink
+from testbed.net.netlink import in_namespace
 from testbed.plan.types import Plan
 
 _LINK_GROUP = 1  # RTMGRP_LINK, rtnetlink(7)
@@ -141,14 +141,7 @@ class Watch:
         return changed
 
     def _devices(self, node: str) -> dict[str, readback.Device]:
-        def read() -> dict[str, readback.Device]:
-            netlink = Netlink()
-            try:
-                return readback.devices(netlink)
-            finally:
-                netlink.close()
-
-        return inside(self.lab.namespace(node), read)
+        return in_namespace(self.lab.namespace(node), readback.devices)
 
     def _hold(self, isp: Network) -> None:
         """Hear of the end of a listener's nginx."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from testbed.errors import ApplyError, TestbedError
 from testbed.lab import revival
 from testbed.lab.state import write_atomically
-from testbed.net import build, carrier, impair, namespace, netem, readback, requests
+from testbed.net import build, carrier, impair, netem, readback, requests
 from testbed.net.impair import EngineName
-from testbed.net.netlink import Netlink, Request
+from testbed.net.netlink import Netlink, Request, in_namespace
 from testbed.net.wire import engine as wire
 from testbed.net.wire.settings import settings_of
 from testbed.net.wire.state import STATE, load
@@ -63,15 +63,7 @@ def end_at(link: Link, endpoint: str) -> End:
 
 def in_node(lab: Lab, node: str, work: Callable[[Netlink], T]) -> T:
     """Run ``work`` with a netlink socket inside a node's namespace."""
-
-    def run() -> T:
-        netlink = Netlink()
-        try:
-            return work(netlink)
-        finally:
-            netlink.close()
-
-    return namespace.inside(lab.namespace(node), run)
+    return in_namespace(lab.namespace(node), work)
 
 
 def device(lab: Lab, end: End) -> readback.Device:

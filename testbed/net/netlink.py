@@ -11,11 +11,14 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from testbed.errors import ApplyError
+from testbed.net import namespace
 
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
@@ -42,6 +45,9 @@ def encode(what: str, message: Any, kind: int, *, create: bool = False, replace:
     message["header"]["flags"] = _REQUEST | _ACK | (_CREATE_EXCL if create else _CREATE_REPLACE if replace else 0)
     message.encode()
     return Request(what, bytearray(message.data))
+
+
+T = TypeVar("T")
 
 
 class Netlink:
@@ -139,3 +145,13 @@ def _remedy(number: int) -> str:
         errno.ENOBUFS: "the kernel is out of buffers or neighbour entries; use fewer nodes",
     }
     return remedies.get(number, "")
+
+
+def in_namespace(where: Path, work: Callable[[Netlink], T]) -> T:
+    """Run ``work`` with a netlink socket inside a namespace."""
+
+    def run() -> T:
+        with closing(Netlink()) as netlink:
+            return work(netlink)
+
+    return namespace.inside(where, run)

@@ -16,7 +16,7 @@ from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.net import namespace
 from testbed.net.build import verify
-from testbed.net.netlink import Netlink
+from testbed.net.netlink import in_namespace
 from testbed.plan.types import Plan
 
 pytestmark = pytest.mark.root
@@ -146,13 +146,9 @@ def test_c17_readback_finds_differences(state: Path, make_plan: MakePlan) -> Non
     lab = up(plan)
 
     def check() -> None:
-        netlink = Netlink()
-        try:
-            verify(plan, plan.node("a"), netlink)
-        finally:
-            netlink.close()
+        in_namespace(lab.namespace("a"), lambda netlink: verify(plan, plan.node("a"), netlink))
 
-    namespace.inside(lab.namespace("a"), check)
+    check()
     peer = str(plan.address("b"))
     for change, named in (
         (["ip", "route", "add", "10.99.0.0/16", "via", peer], "routes"),
@@ -162,6 +158,6 @@ def test_c17_readback_finds_differences(state: Path, make_plan: MakePlan) -> Non
     ):
         lab.exec("a", change, check=True)
         with pytest.raises(ApplyError, match=named):
-            namespace.inside(lab.namespace("a"), check)
+            check()
         lab.exec("a", ["ip", "route", "flush", "proto", "boot"])
         lab.exec("a", ["ip", "address", "del", "10.99.0.1/32", "dev", "eth0"])

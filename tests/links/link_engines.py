@@ -13,17 +13,15 @@ import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from testbed.lab import ownership
-from testbed.net import namespace, netem, qdisc, readback, requests
-from testbed.net.netlink import Netlink
+from testbed.net import netem, qdisc, readback, requests
+from testbed.net.netlink import Netlink, in_namespace
 from testbed.net.wire import engine as wire
 from testbed.net.wire.control import Wire
 from testbed.net.wire.settings import settings_of
 from testbed.plan.types import End, Impairment, Link
-
-T = TypeVar("T")
 
 
 class LinkEngine(Protocol):
@@ -132,19 +130,6 @@ def _set_rate(end: End, mtu: int, rate_bps: int | None, netlink: Netlink) -> Non
 
 ENGINES: dict[str, Callable[[], LinkEngine]] = {"netem": NetemEngine, "wire": WireEngine}
 """By name. Whoever makes an engine adds it here."""
-
-
-def in_namespace(where: Path, work: Callable[[Netlink], T]) -> T:
-    """Run ``work`` with a netlink socket in a namespace."""
-
-    def run() -> T:
-        netlink = Netlink()
-        try:
-            return work(netlink)
-        finally:
-            netlink.close()
-
-    return namespace.inside(where, run)
 
 
 def _impair(link: Link, node: str, namespaces: Mapping[str, Path], outgoing: Impairment) -> None:
