@@ -78,10 +78,21 @@ def up(
 
 
 def with_runtime(plan: Plan, runtime: RuntimeName | None) -> Plan:
-    """The plan with every host moved to ``runtime``; routers and switches are plain namespaces in any case."""
+    """The plan with every host moved to ``runtime``; routers and switches are plain namespaces in any case.
+
+    TestbedError if a host has a service that cannot run there.
+    """
     if runtime is None:
         return plan
     nodes = [node.model_copy(update={"runtime": runtime}) if node.kind == "host" else node for node in plan.nodes]
+    for node in nodes:
+        roots = [service.name for service in node.services if service.root and node.runtime == "container"]
+        if roots:
+            raise TestbedError(
+                f"{', '.join(roots)} must be root, and containers have no rights to give",
+                where=f"node {node.name}",
+                remedy="leave out --runtime, and set `runtime: container` where it can be",
+            )
     return plan.model_copy(update={"nodes": tuple(nodes)})
 
 

@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from testbed.model.quantities import Duration, Fraction, Rate, Size
-from testbed.model.words import RESERVED_NAMES, Endpoint, Name
+from testbed.model.words import RESERVED_NAMES, Endpoint, Name, NodeFiles
 
 __all__ = [
     "RESERVED_NAMES",
@@ -145,6 +145,10 @@ class NodeSpec(Spec):
         examples=["10.1.0.0/24"],
     )
     routes: tuple[RouteSpec, ...] = Field((), description="Static routes.")
+    files: NodeFiles = Field(
+        default_factory=dict,
+        description="Text files in the node's own folder, by path; `${dir}` in them is that folder.",
+    )
     services: dict[Name, ServiceSpec] = Field(default_factory=dict, description="Programs that run in the node.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -53,6 +54,23 @@ def check_endpoint(text: str) -> str:
     return text
 
 
+def check_paths(files: dict[str, str]) -> dict[str, str]:
+    """``files`` if none of these paths is in a folder where another has a file; ValueError says which."""
+    for path in files:
+        for folder in PurePosixPath(path).parents:
+            if str(folder) in files:
+                raise ValueError(f"{str(folder)!r} is a file, so that {path!r} cannot be in it; rename one of them")
+    return files
+
+
+def check_path(text: str) -> str:
+    """``text`` if it is the path of a file within a node's folder; ValueError says why not."""
+    pure = PurePosixPath(text)
+    if pure.is_absolute() or ".." in pure.parts or str(pure) != text or text == ".":
+        raise ValueError(f"{text!r} is no path of a file inside a node's folder; write it as in `www/index.html`")
+    return text
+
+
 Name = Annotated[
     str,
     AfterValidator(check_name),
@@ -66,3 +84,13 @@ Endpoint = Annotated[
     WithJsonSchema({"type": "string", "pattern": _ENDPOINT_PATTERN, "examples": ["web", "web:eth1"]}),
 ]
 """A node, or one of its interfaces as ``node:interface``."""
+
+NodePath = Annotated[
+    str,
+    AfterValidator(check_path),
+    WithJsonSchema({"type": "string", "examples": ["www/index.html"]}),
+]
+"""A file in a node's own folder, relative to it, without ``..``."""
+
+NodeFiles = Annotated[dict[NodePath, str], AfterValidator(check_paths)]
+"""Text files of a node, by path."""

@@ -49,6 +49,8 @@ def _add_plain_nodes(topology: Topology, build: PlanBuilder) -> None:
             services=services,
             routes=[(route.to, route.via, (*path, "routes", index)) for index, route in enumerate(spec.routes)],
         )
+        for file, text in spec.files.items():
+            build.file(name, file, text)
 
 
 def _add_plain_links(topology: Topology, build: PlanBuilder) -> None:

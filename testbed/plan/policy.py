@@ -11,6 +11,7 @@ from ipaddress import ip_interface, ip_network
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from testbed.model.words import check_path
 from testbed.plan.types import MAIN_TABLE, End, File, Interface, Link, Network, Route, Rule, Service
 
 
@@ -166,7 +167,7 @@ class PolicyVerbs:
 
     def file(self, node: str, path: str, text: str) -> None:
         """Put a text file into the node's folder; ``${dir}`` in it becomes that folder."""
-        self._policy.of(node).files.append(File(path=checked_path(path), text=text))
+        self._policy.of(node).files.append(File(path=check_path(path), text=text))
 
     def service(self, node: str, service: Service) -> None:
         """Give ``node`` one more program that runs from ``up`` on."""
@@ -187,14 +188,6 @@ def checked_sysctl(key: str) -> str:
     if parts[:1] != ("net",) or ".." in parts or str(PurePosixPath(key)) != key:
         raise ValueError(f"{key!r} is no setting of a network namespace; they begin with net/")
     return key
-
-
-def checked_path(path: str) -> str:
-    """The path of a file in a node's folder."""
-    pure = PurePosixPath(path)
-    if not path or pure.is_absolute() or ".." in pure.parts or str(pure) != path or path == ".":
-        raise ValueError(f"{path!r} is no path inside a node's folder")
-    return path
 
 
 def _by_node(links: Iterable[Link]) -> dict[str, list[Link]]:
