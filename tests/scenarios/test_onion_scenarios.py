@@ -45,6 +45,7 @@ def test_failover(recorded) -> None:  # type: ignore[no-untyped-def]
     """The instance that served most is ended; whom it had served logs why it takes long; the others serve on."""
     found = recorded("onion_failover", SMALL, instances="3", signal="SIGKILL", seconds="8s", limit="6s", pause="200ms")
     (step,) = found.steps()
+    assert step.name == "n3-sigkill-5s-r1"
     assert step.complete
     assert step.detail["n"] == 3
     assert step.detail["expect_failures"] is True
@@ -77,6 +78,7 @@ def test_late_starter(recorded) -> None:  # type: ignore[no-untyped-def]
         every="700ms",
     )
     (step,) = found.steps()
+    assert step.name == "n2-sigkill-r1"
     moments = {event.detail["what"]: event for event in found.events("moment")}
     assert list(moments) == ["ended", "republish", "published"]
     assert moments["ended"].node == "shop2"
@@ -99,6 +101,7 @@ def test_takeover(recorded) -> None:  # type: ignore[no-untyped-def]
     """One serves and dies; two with its key take over; their revision counters are recorded."""
     found = recorded("onion_takeover", SMALL, instances="2", seconds="3s", limit="4s", pause="300ms", every="700ms")
     (step,) = found.steps()
+    assert step.name == "n2-simultaneous-sigkill-r1"
     assert step.detail["holder"] == "shop3"
     moments = {event.detail["what"]: event.t for event in found.events("moment")}
     held = found.events("hsdir")
@@ -118,6 +121,7 @@ def test_hsdir_loss(recorded) -> None:  # type: ignore[no-untyped-def]
     found = recorded("onion_hsdir_loss", SMALL, instances="2", dead="1", fresh="6", parallel="6", timeout="10s")
     steps = {step.detail["what"]: step for step in found.steps()}
     assert list(steps) == ["none", "others", "hsdirs", "back"]
+    assert [step.name for step in steps.values()] == ["none1-r1", "others1-r1", "hsdirs1-r1", "back1-r1"]
     ended, back = found.events("ended"), found.events("back")
     assert [event.node for event in ended] == [event.node for event in back]
     asked = {event.node for event in found.events("hsdir")}
@@ -143,6 +147,7 @@ def test_hybrid(recorded) -> None:  # type: ignore[no-untyped-def]
     """Three instances by mixed descriptors: every one of them serves some fresh client."""
     found = recorded("onion_hybrid_60", SMALL, instances="3", fresh="20", most="140")
     (step,) = found.steps()
+    assert step.name == "n3-hybrid-r1"
     assert step.detail["nodes"] == ["shop1", "shop2", "shop3"]
     served = {event.detail["instance"] for event in found.events("fresh") if event.detail["outcome"] == "ok"}
     assert served == {"shop1", "shop2", "shop3"}

@@ -35,6 +35,11 @@ def test_two_ways_side_by_side(shared_network: Path, tmp_path: Path) -> None:
     (path,) = outcome.runs
     reader = RunReader(path)
     assert reader.status == "passed"
+    assert [step.name for step in reader.steps()] == [
+        *("split-n2-naive-r1", "n2-naive-r1", "loss-n2-naive-without-r1"),
+        *("split-n2-distributor-r1", "n2-distributor-r1"),
+        *("loss-n2-distributor-with-r1", "loss-n2-distributor-without-r1"),
+    ]
     served = {
         trial.word("publish"): Counter(fresh.instance for fresh in trial.fresh if fresh.ok)
         for trial in trials(reader, "split")
