@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # for bench.pool_world
 
 from bench.pool_world import CLIENT, PoolWorld
 from testbed.net import namespace
