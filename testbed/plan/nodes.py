@@ -42,6 +42,7 @@ def node_problems(draft: NodeDraft) -> Iterator[Problem]:
         for service in node.services:
             if service.root:
                 message = f"{service.name!r} cannot be root: {node.name!r} is a container, which has no rights to give"
-                yield Problem((*path, "services", service.name, "root"), message, "leave out `root`, or make the node a plain process")
+                remedy = "leave out `root`, or make the node a plain process"
+                yield Problem((*path, "services", service.name, "root"), message, remedy)
     if node.memory_bytes is not None and node.memory_bytes < LEAST_MEMORY:
         yield Problem((*path, "memory"), "`memory` is less than the engine takes", "write at least 6MiB")
