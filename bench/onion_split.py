@@ -18,8 +18,8 @@ def measure(name: str) -> list[Figure]:
     """One figure each way, ``onion-split-WAY``."""
     from testbed.measure.reader import RunReader
     from testbed.scenario import run
+    from testbed.tor.measure.split import split
     from testbed.tor.report.trials import trials
-    from testbed.tor.split import split
 
     parameters = {"instances": "6", "publish": ",".join(TARGETS), "fresh": str(CLIENTS), "seconds": "2s"}
     with tempfile.TemporaryDirectory() as folder:

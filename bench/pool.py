@@ -8,13 +8,13 @@ from collections.abc import Callable
 from itertools import islice
 
 from bench.figure import Figure
-from testbed.pool.account import account
-from testbed.pool.clock import SECOND
-from testbed.pool.lfsr import PRIMITIVE, Lfsr
-from testbed.pool.published import EXPERIMENT_2, HORIZON, SERVERS, TIMER
-from testbed.pool.scheduler import Schedule
-from testbed.pool.sequences import Combined, PseudoRandom
-from testbed.pool.simulate import migrations, simulate
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.report.published import EXPERIMENT_2, HORIZON, SERVERS, TIMER
+from testbed.pool.schedule.lfsr import PRIMITIVE, Lfsr
+from testbed.pool.schedule.scheduler import Schedule
+from testbed.pool.schedule.sequences import Combined, PseudoRandom
+from testbed.pool.simulation.account import account
+from testbed.pool.simulation.simulate import migrations, simulate
 
 RUNS = 7
 BITS = 10**8

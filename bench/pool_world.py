@@ -17,10 +17,10 @@ from testbed.lab.up import up
 from testbed.model.topology import DefaultsSpec
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import Impairment
-from testbed.pool import fileserver
-from testbed.pool.clients import Clients
-from testbed.pool.dataplane import Service, furnish
-from testbed.pool.dispatch import Dispatcher
+from testbed.pool.lab import fileserver
+from testbed.pool.lab.clients import Clients
+from testbed.pool.lab.dataplane import Service, furnish
+from testbed.pool.lab.dispatch import Dispatcher
 from testbed.runtime.base import Process
 
 ADDRESS, ADDRESS6 = "10.99.0.1", "fd99::1"

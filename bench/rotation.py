@@ -11,7 +11,7 @@ from bench.figure import Figure
 from bench.own_state import own_state
 from testbed.lab.up import up
 from testbed.plan.load import load_text
-from testbed.pool.clients import Clients
+from testbed.pool.lab.clients import Clients
 
 SECONDS = 300.0
 TOPOLOGY = """

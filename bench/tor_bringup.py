@@ -153,7 +153,7 @@ def first_fetch(file: Path, started: float, warm: bool) -> dict[str, Any]:
 def _served(lab: Lab) -> Target | None:
     """What can be fetched: from the first onion service of the topology, or from one of the network's."""
     if "onions" in lab.plan.sections:
-        from testbed.tor.experiment import onion_target
+        from testbed.tor.measure.experiment import onion_target
 
         onions = lab.subsystem("onions")
         return onion_target(onions, next(iter(onions.services)))

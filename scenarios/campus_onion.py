@@ -23,9 +23,9 @@ from testbed.faults.link_down import LinkDown
 from testbed.lab.lab import Lab
 from testbed.measure.load import ClientLoad, LoadSummary, recorder
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import onion_target, sockets
+from testbed.tor.measure.experiment import onion_target, sockets
 from testbed.tor.network import TorNetwork
-from testbed.tor.onions import OnionServices
+from testbed.tor.onion.services import OnionServices
 
 pytestmark = pytest.mark.testbed(
     topology="campus-onion.yaml",

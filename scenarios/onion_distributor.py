@@ -14,12 +14,12 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, Trial, first_service, fitting, moment, one_number
-from testbed.tor.freshprobe import RecordedFreshClients
-from testbed.tor.instances import end
-from testbed.tor.introductions import read_introductions
-from testbed.tor.published import helper_of
-from testbed.tor.watch import load_step, record_hsdirs
+from testbed.tor.measure.experiment import EXPECTED, Trial, first_service, fitting, moment, one_number
+from testbed.tor.measure.freshprobe import RecordedFreshClients
+from testbed.tor.measure.introductions import read_introductions
+from testbed.tor.measure.watch import load_step, record_hsdirs
+from testbed.tor.onion.instances import end
+from testbed.tor.onion.published import helper_of
 
 pytestmark = pytest.mark.testbed(
     topology="onion-distributor.yaml",

@@ -17,8 +17,8 @@ import pytest
 from testbed.lab.lab import Lab
 from testbed.measure.load import ClientLoad, recorder
 from testbed.measure.measure import Measure
-from testbed.tor.clientlog import IntroductionLogs
-from testbed.tor.experiment import (
+from testbed.tor.measure.clientlog import IntroductionLogs
+from testbed.tor.measure.experiment import (
     EXPECTED,
     Trial,
     first_service,
@@ -30,8 +30,8 @@ from testbed.tor.experiment import (
     sockets,
     traffics,
 )
-from testbed.tor.instances import end, signal_number
-from testbed.tor.watch import REQUEST_TIMEOUT, Served, hsdirs_recorded, light_traffic
+from testbed.tor.measure.watch import REQUEST_TIMEOUT, Served, hsdirs_recorded, light_traffic
+from testbed.tor.onion.instances import end, signal_number
 
 pytestmark = pytest.mark.testbed(
     topology="onion-failover.yaml",

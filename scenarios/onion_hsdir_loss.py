@@ -18,10 +18,10 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, Trial, first_service, moment, one_number
-from testbed.tor.freshprobe import RecordedFreshClients
-from testbed.tor.instances import bring_back, end
-from testbed.tor.watch import light_traffic, record_hsdirs
+from testbed.tor.measure.experiment import EXPECTED, Trial, first_service, moment, one_number
+from testbed.tor.measure.freshprobe import RecordedFreshClients
+from testbed.tor.measure.watch import light_traffic, record_hsdirs
+from testbed.tor.onion.instances import bring_back, end
 
 pytestmark = pytest.mark.testbed(
     topology="onion-failover.yaml",

@@ -13,9 +13,9 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import Trial, first_service, fitting, one_number
-from testbed.tor.freshprobe import RecordedFreshClients
-from testbed.tor.watch import record_hsdirs
+from testbed.tor.measure.experiment import Trial, first_service, fitting, one_number
+from testbed.tor.measure.freshprobe import RecordedFreshClients
+from testbed.tor.measure.watch import record_hsdirs
 
 pytestmark = pytest.mark.testbed(
     topology="onion-hybrid.yaml",

@@ -12,8 +12,8 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import first_service, fitting
-from testbed.tor.watch import load_step
+from testbed.tor.measure.experiment import first_service, fitting
+from testbed.tor.measure.watch import load_step
 
 pytestmark = pytest.mark.testbed(
     topology="onion-paper.yaml",

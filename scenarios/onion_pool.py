@@ -26,13 +26,21 @@ from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
 from testbed.model.quantities import parse_duration_us
-from testbed.pool.onion import Move, OnionPool
-from testbed.pool.onion_report import EVENT, EXPERIMENT, KILLED
-from testbed.pool.published import EXPERIMENT_2
-from testbed.tor.clientlog import IntroductionLogs
-from testbed.tor.experiment import EXPECTED, Subject, first_service, one_number, record_introductions, signals, traffics
-from testbed.tor.instances import end
-from testbed.tor.watch import Served, asking, hsdirs_recorded, light_traffic
+from testbed.pool.lab.onion import Move, OnionPool
+from testbed.pool.report.onion import EVENT, EXPERIMENT, KILLED
+from testbed.pool.report.published import EXPERIMENT_2
+from testbed.tor.measure.clientlog import IntroductionLogs
+from testbed.tor.measure.experiment import (
+    EXPECTED,
+    Subject,
+    first_service,
+    one_number,
+    record_introductions,
+    signals,
+    traffics,
+)
+from testbed.tor.measure.watch import Served, asking, hsdirs_recorded, light_traffic
+from testbed.tor.onion.instances import end
 
 pytestmark = pytest.mark.testbed(
     topology="onion-pool.yaml",

@@ -15,9 +15,9 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.tor.experiment import EXPECTED, Trial, first_service, fitting, moment, signals
-from testbed.tor.instances import end, signal_number
-from testbed.tor.watch import asking, hsdirs_recorded, light_traffic
+from testbed.tor.measure.experiment import EXPECTED, Trial, first_service, fitting, moment, signals
+from testbed.tor.measure.watch import asking, hsdirs_recorded, light_traffic
+from testbed.tor.onion.instances import end, signal_number
 
 pytestmark = pytest.mark.testbed(
     topology="onion-takeover.yaml",

@@ -22,8 +22,8 @@ from testbed.pool.attack.account import account
 from testbed.pool.attack.detectors import Detector, Integrity, Patterns
 from testbed.pool.attack.intruder import Intruder
 from testbed.pool.attack.report import EVENT
-from testbed.pool.clients import Clients
-from testbed.pool.pools import Pool, Pools
+from testbed.pool.lab.clients import Clients
+from testbed.pool.lab.pools import Pool, Pools
 
 pytestmark = pytest.mark.testbed(
     topology="pool-attack.yaml",

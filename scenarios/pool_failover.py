@@ -15,8 +15,8 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.pool.course import FAILOVER
-from testbed.pool.pools import Pool
+from testbed.pool.lab.course import FAILOVER
+from testbed.pool.lab.pools import Pool
 
 pytestmark = pytest.mark.testbed(
     topology="pool.yaml", hold=["pool"], parameters={"states": "service,ready,initialising,suspended"}

@@ -14,9 +14,9 @@ import pytest
 
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.pool.clients import Clients
+from testbed.pool.lab.clients import Clients
+from testbed.pool.lab.pools import Pool
 from testbed.pool.migrate.report import EVENT
-from testbed.pool.pools import Pool
 
 pytestmark = pytest.mark.testbed(
     topology="pool-migration.yaml",

@@ -15,12 +15,12 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.measure.measure import Measure
-from testbed.pool.account import account
-from testbed.pool.clock import SECOND
-from testbed.pool.course import EVENT, course
-from testbed.pool.pools import Pool
-from testbed.pool.published import EXPERIMENT_1, EXPERIMENT_2, HORIZON, MIGRATION_COST, SERVERS, Experiment
-from testbed.pool.simulate import simulate
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.lab.course import EVENT, course
+from testbed.pool.lab.pools import Pool
+from testbed.pool.report.published import EXPERIMENT_1, EXPERIMENT_2, HORIZON, MIGRATION_COST, SERVERS, Experiment
+from testbed.pool.simulation.account import account
+from testbed.pool.simulation.simulate import simulate
 
 pytestmark = pytest.mark.testbed(
     topology="pool.yaml", hold=["pool"], parameters={"experiments": "1,2", "horizon": f"{HORIZON // SECOND}s"}

@@ -16,10 +16,10 @@ import pytest
 
 from testbed.errors import TestbedError
 from testbed.measure.measure import Measure
-from testbed.pool.clock import SECOND
-from testbed.pool.published import SWEEP_PERIODS
-from testbed.pool.report_sweep import EVENT, POOLS
-from testbed.pool.sweep import Setting, sweep
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.report.published import SWEEP_PERIODS
+from testbed.pool.report.sweep import EVENT, POOLS
+from testbed.pool.simulation.sweep import Setting, sweep
 
 PERIODS = ",".join(str(period // SECOND) for period in SWEEP_PERIODS)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from testbed.measure.measure import Measure
     from testbed.model.topology import Topology
     from testbed.plan.types import Plan
-    from testbed.tor.freshprobe import RecordedFreshClients
+    from testbed.tor.measure.freshprobe import RecordedFreshClients
 
 EXIT_INVALID = 10
 """Exit status of a session whose scenarios passed but which recorded an INVALID run (pytest's own end at 5)."""
@@ -233,7 +233,7 @@ def measure(request: pytest.FixtureRequest, testbed_plan: tuple[Topology, Plan, 
 @pytest.fixture
 def fresh_clients(lab: Lab, measure: Measure) -> RecordedFreshClients:
     """Gives fresh Tor clients, hundreds if wanted, that fetch from the lab's onion services; each goes into the run."""
-    from testbed.tor.freshprobe import RecordedFreshClients
+    from testbed.tor.measure.freshprobe import RecordedFreshClients
 
     if "onions" not in lab.plan.sections:
         raise TestbedError("fresh clients fetch from onion services", remedy="add a section `onions` to the topology")

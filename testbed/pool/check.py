@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from testbed.errors import Path, Problem
 from testbed.model.quantities import format_duration_us
-from testbed.pool.lfsr import Lfsr
+from testbed.pool.schedule.lfsr import Lfsr
 from testbed.pool.spec import PoolSpec, PoolsSpec, SequenceSpec, feedback_polynomial
 
 

@@ -8,9 +8,9 @@ from pydantic import AfterValidator, Field, RootModel, model_validator
 
 from testbed.model.quantities import Duration, Size
 from testbed.model.topology import AttachmentSpec, Count, Name, Spec
-from testbed.pool import gf2
-from testbed.pool.lfsr import PRIMITIVE, PUBLISHED, check
-from testbed.pool.sequences import check_bits
+from testbed.pool.schedule import gf2
+from testbed.pool.schedule.lfsr import PRIMITIVE, PUBLISHED, check
+from testbed.pool.schedule.sequences import check_bits
 
 MOST_SERVERS = 50
 PUBLISHED_WORD = "published"

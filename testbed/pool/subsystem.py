@@ -10,7 +10,8 @@ from testbed.errors import Problem
 from testbed.model.topology import Topology
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import Plan
-from testbed.pool import check, layout
+from testbed.pool import check
+from testbed.pool.lab import layout
 from testbed.pool.spec import PoolsSpec
 from testbed.progress import Progress
 from testbed.subsystem import ProgramNeed
@@ -61,7 +62,7 @@ class PoolSubsystem:
 
     def start(self, lab: Lab, progress: Progress) -> Any:
         """Start store, dispatcher and agents of every pool; back when each has a server in service."""
-        from testbed.pool.pools import Pools
+        from testbed.pool.lab.pools import Pools
 
         pools = Pools(lab)
         pools.start(progress)
@@ -69,7 +70,7 @@ class PoolSubsystem:
 
     def attach(self, lab: Lab) -> Any:
         """The pools of a lab that is up already, started or not."""
-        from testbed.pool.pools import Pools
+        from testbed.pool.lab.pools import Pools
 
         return Pools(lab)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from testbed.tor.control import Control, ControlError
-from testbed.tor.hsdir import Consensus, Ring, parse_consensus, parse_microdescriptors, responsible_hsdirs
+from testbed.tor.protocol.hsdir import Consensus, Ring, parse_consensus, parse_microdescriptors, responsible_hsdirs
 
 _CONSENSUS = "dir/status-vote/current/consensus-microdesc"
 

@@ -10,10 +10,10 @@ from testbed.errors import TestbedError, WaitTimeout
 from testbed.lab.lab import Lab
 from testbed.measure.fetch import Target
 from testbed.progress import Progress, Silent
-from testbed.tor.bringup import BringUp
+from testbed.tor.bringup.bringup import BringUp
+from testbed.tor.bringup.firstvote import Timing
 from testbed.tor.control import Control, ControlError
 from testbed.tor.directory import Directory, read_directory
-from testbed.tor.firstvote import Timing
 from testbed.tor.node import TorNode, make_node, open_control
 from testbed.tor.spec import TorSpec
 from testbed.tor.torrc import Paths

@@ -10,8 +10,8 @@ from testbed.model.topology import Topology
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import Plan
 from testbed.progress import Progress
+from testbed.tor.protocol.timeperiod import MAX_INTERVAL, ROUNDS
 from testbed.tor.spec import TorSpec
-from testbed.tor.timeperiod import MAX_INTERVAL, ROUNDS
 from testbed.tor.torrc import COUNT_PRIVATE, FIXED_OPTIONS, RATES, option_problem
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, RootModel, StrictBool
 
 from testbed.model.quantities import Duration, Size
 from testbed.model.topology import AttachmentSpec, Count, Name, Spec
-from testbed.tor.strategies import MAX_POINTS, MIN_POINTS
+from testbed.tor.onion.strategies import MAX_POINTS, MIN_POINTS
 
 MAX_INSTANCES = 60
 """Most instances of one onion service: six HSDirs times ten instances a descriptor."""

@@ -11,14 +11,14 @@ from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import Plan
 from testbed.progress import Progress
 from testbed.subsystem import ProgramNeed
-from testbed.tor import strategies
 from testbed.tor.engine import Engine, engine_of
+from testbed.tor.onion import strategies
 from testbed.tor.spec import MAX_INSTANCES, OnionSpec, OnionsSpec, TorSpec
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
     from testbed.tor.network import Network
-    from testbed.tor.onions import OnionServices
+    from testbed.tor.onion.services import OnionServices
 
 TOR = ProgramNeed(
     "tor",
@@ -122,7 +122,7 @@ class OnionsSubsystem:
 
     def prepare(self, lab: Lab, progress: Progress) -> Any:
         """Start web servers."""
-        from testbed.tor.onions import OnionServices
+        from testbed.tor.onion.services import OnionServices
 
         services = OnionServices(lab)
         services.serve()
@@ -140,7 +140,7 @@ class OnionsSubsystem:
 
     def attach(self, lab: Lab) -> Any:
         """The services of a lab that is up already, started or not."""
-        from testbed.tor.onions import OnionServices
+        from testbed.tor.onion.services import OnionServices
 
         return OnionServices(lab)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.tor.timeperiod import initial_interval, next_vote
+from testbed.tor.protocol.timeperiod import initial_interval, next_vote
 
 Options = Sequence[tuple[str, str]]
 """(option, value) in the order of the file; an option may come more than once."""

@@ -39,15 +39,15 @@ HANDLES = {
     "measure": "testbed.measure.measure:Measure",
     "faults": "testbed.faults.faults:Faults",
     "timeline": "testbed.faults.runner:Timeline",
-    "fresh_clients": "testbed.tor.freshprobe:RecordedFreshClients",
+    "fresh_clients": "testbed.tor.measure.freshprobe:RecordedFreshClients",
     "tor": "testbed.tor.network:TorNetwork",
-    "onions": "testbed.tor.onions:OnionServices",
+    "onions": "testbed.tor.onion.services:OnionServices",
     "edge": "testbed.edge.network:Edge",
-    "pool": "testbed.pool.pools:Pool",
+    "pool": "testbed.pool.lab.pools:Pool",
     "build": "testbed.plan.builder:PlanBuilder",
     "run": "testbed.measure.store:Run testbed.measure.reader:RunReader",
     "reader": "testbed.measure.reader:RunReader",
-    "dispatcher": "testbed.pool.dispatch:Dispatcher",
+    "dispatcher": "testbed.pool.lab.dispatch:Dispatcher",
 }
 """What names of examples stand for; one name may stand for either of two."""
 GROUPS = {"testbed.subsystems", "testbed.report_sections"}

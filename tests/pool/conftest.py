@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from moving import PoolWorld
 
-from testbed.pool.dispatch import Dispatcher
+from testbed.pool.lab.dispatch import Dispatcher
 
 settings.register_profile("testbed", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # slow is no failure
 settings.load_profile("testbed")

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.pool_world import CLIENT, PoolWorld
 from testbed.net import namespace
-from testbed.pool.dispatch import Dispatcher, Mode, MoveResult
+from testbed.pool.lab.dispatch import Dispatcher, Mode, MoveResult
 
 __all__ = ["CLIENT", "LIMIT", "PoolWorld", "fetch", "rotate", "whole"]
 LIMIT = 20.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.pool.competition import (
+from testbed.pool.agents.competition import (
     Candidate,
     CentralController,
     Competition,

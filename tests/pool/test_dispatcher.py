@@ -13,7 +13,7 @@ from moving import CLIENT, LIMIT, PoolWorld, rotate, whole
 
 from testbed.errors import TestbedError
 from testbed.net import namespace
-from testbed.pool.dispatch import Dispatcher
+from testbed.pool.lab.dispatch import Dispatcher
 from testbed.pool.migrate.packets import segment
 
 pytestmark = pytest.mark.root

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.pool import gf2
+from testbed.pool.schedule import gf2
 
 POLYNOMIALS = st.integers(1, 2**70)
 

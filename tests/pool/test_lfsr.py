@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.pool import gf2
-from testbed.pool.lfsr import PRIMITIVE, PUBLISHED, Lfsr, check, from_taps
+from testbed.pool.schedule import gf2
+from testbed.pool.schedule.lfsr import PRIMITIVE, PUBLISHED, Lfsr, check, from_taps
 
 
 def text(bits: np.ndarray) -> str:

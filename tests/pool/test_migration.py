@@ -11,7 +11,7 @@ from moving import CLIENT, LIMIT, PoolWorld, fetch, rotate, whole
 
 from testbed.net import namespace
 from testbed.plan.types import Impairment
-from testbed.pool.dispatch import Dispatcher, MoveResult
+from testbed.pool.lab.dispatch import Dispatcher, MoveResult
 from testbed.pool.migrate.sockets import PlainSockets
 
 pytestmark = pytest.mark.root

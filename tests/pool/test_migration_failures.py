@@ -12,7 +12,7 @@ from moving import CLIENT, LIMIT, PoolWorld, fetch, rotate, whole
 
 from testbed.errors import TestbedError
 from testbed.net import namespace
-from testbed.pool.dispatch import Dispatcher, MoveResult
+from testbed.pool.lab.dispatch import Dispatcher, MoveResult
 from testbed.pool.migrate.carry import STEPS
 
 pytestmark = pytest.mark.root

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.pool.agent import Agent
-from testbed.pool.clock import SECOND, VirtualClock
-from testbed.pool.competition import CentralController, Competition, NoRotation, Policy, RandomChoice, RoundRobin
-from testbed.pool.machine import State
-from testbed.pool.published import EXPERIMENT_1, EXPERIMENT_2, HORIZON, SERVERS, Experiment
-from testbed.pool.scheduler import Schedule
-from testbed.pool.sequences import Combined, Live
-from testbed.pool.simulate import simulate
-from testbed.pool.store import MemoryStore
-from testbed.pool.timing import Timing
-from testbed.pool.transport import Message
-from testbed.pool.virtual import CONTROLLER, Turn, VirtualPool
+from testbed.pool.agents.agent import Agent
+from testbed.pool.agents.clock import SECOND, VirtualClock
+from testbed.pool.agents.competition import CentralController, Competition, NoRotation, Policy, RandomChoice, RoundRobin
+from testbed.pool.agents.machine import State
+from testbed.pool.agents.store import MemoryStore
+from testbed.pool.agents.timing import Timing
+from testbed.pool.agents.transport import Message
+from testbed.pool.report.published import EXPERIMENT_1, EXPERIMENT_2, HORIZON, SERVERS, Experiment
+from testbed.pool.schedule.scheduler import Schedule
+from testbed.pool.schedule.sequences import Combined, Live
+from testbed.pool.simulation.simulate import simulate
+from testbed.pool.simulation.virtual import CONTROLLER, Turn, VirtualPool
 
 TIMER = 20 * SECOND
 

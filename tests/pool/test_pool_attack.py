@@ -17,7 +17,7 @@ from testbed.pool.attack.account import account
 from testbed.pool.attack.detectors import Integrity, Patterns
 from testbed.pool.attack.intruder import DEFACED, Intruder
 from testbed.pool.attack.model import summarise
-from testbed.pool.pools import Pool
+from testbed.pool.lab.pools import Pool
 
 pytestmark = pytest.mark.root
 LIMIT = 30.0

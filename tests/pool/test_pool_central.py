@@ -12,7 +12,7 @@ import pytest
 
 from testbed.lab.up import up
 from testbed.plan.load import load_text
-from testbed.pool.pools import Pool
+from testbed.pool.lab.pools import Pool
 
 pytestmark = pytest.mark.root
 

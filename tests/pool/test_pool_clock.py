@@ -8,7 +8,7 @@ import time
 import pytest
 
 from testbed.errors import WaitTimeout
-from testbed.pool.clock import SECOND, RealClock, VirtualClock
+from testbed.pool.agents.clock import SECOND, RealClock, VirtualClock
 
 PATIENCE = 60
 

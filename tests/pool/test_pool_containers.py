@@ -11,7 +11,7 @@ from states import own_state
 
 from testbed.lab.up import up
 from testbed.plan.load import load_text
-from testbed.pool.pools import Pool
+from testbed.pool.lab.pools import Pool
 from testbed.runtime import engine
 from testbed.runtime.container import container_name
 from testbed.runtime.images import DEFAULT_IMAGE

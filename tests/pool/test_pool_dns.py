@@ -13,7 +13,7 @@ import pytest
 from testbed.lab.up import up
 from testbed.net import namespace
 from testbed.plan.load import load_text
-from testbed.pool.pools import Pool
+from testbed.pool.lab.pools import Pool
 from testbed.pool.server.serving import probe_of
 
 pytestmark = pytest.mark.root

@@ -12,14 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from testbed.pool.clock import SECOND
-from testbed.pool.competition import CentralController, Competition, Policy, RandomChoice, RoundRobin
-from testbed.pool.lfsr import PRIMITIVE, Lfsr
-from testbed.pool.machine import State
-from testbed.pool.scheduler import Schedule
-from testbed.pool.sequences import Combined, PseudoRandom
-from testbed.pool.timing import Timing, WithoutStore
-from testbed.pool.virtual import CONTROLLER, Faults, VirtualPool
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.agents.competition import CentralController, Competition, Policy, RandomChoice, RoundRobin
+from testbed.pool.agents.machine import State
+from testbed.pool.agents.timing import Timing, WithoutStore
+from testbed.pool.schedule.lfsr import PRIMITIVE, Lfsr
+from testbed.pool.schedule.scheduler import Schedule
+from testbed.pool.schedule.sequences import Combined, PseudoRandom
+from testbed.pool.simulation.virtual import CONTROLLER, Faults, VirtualPool
 
 NAMES = ["a", "b", "c", "d"]
 PROBABILITIES = st.sampled_from([0.0, 0.1, 0.5, 0.9])

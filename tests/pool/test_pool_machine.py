@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.pool.machine import IllegalMove, Machine, Move, State
+from testbed.pool.agents.machine import IllegalMove, Machine, Move, State
 
 PUBLISHED = {
     ("ready", "service"),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed.pool.agents.machine import State
+from testbed.pool.agents.store import Entry, Record
 from testbed.pool.daemon.store import FileStore, plain, record_of
-from testbed.pool.machine import State
 from testbed.pool.server import manifest
-from testbed.pool.store import Entry, Record
 
 
 @pytest.fixture

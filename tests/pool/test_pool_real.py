@@ -13,7 +13,7 @@ from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.plan.load import load_text
 from testbed.pool.daemon import rpc
-from testbed.pool.pools import Pool
+from testbed.pool.lab.pools import Pool
 
 pytestmark = pytest.mark.root
 

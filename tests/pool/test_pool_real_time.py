@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from testbed.pool.agent import Agent
-from testbed.pool.clock import RealClock
-from testbed.pool.competition import Competition
-from testbed.pool.scheduler import Schedule
-from testbed.pool.store import MemoryStore, Record, Seen
-from testbed.pool.timing import Timing
-from testbed.pool.transport import Message
+from testbed.pool.agents.agent import Agent
+from testbed.pool.agents.clock import RealClock
+from testbed.pool.agents.competition import Competition
+from testbed.pool.agents.store import MemoryStore, Record, Seen
+from testbed.pool.agents.timing import Timing
+from testbed.pool.agents.transport import Message
+from testbed.pool.schedule.scheduler import Schedule
 
 MS = 1000
 PATIENCE = 120

@@ -7,12 +7,13 @@ from pathlib import Path
 from testbed.measure.reader import RunReader
 from testbed.measure.store import Run
 from testbed.plan.types import Node, Plan
-from testbed.pool import report, report_states
+from testbed.pool.agents.clock import SECOND
 from testbed.pool.attack import report as attack
 from testbed.pool.attack.model import Interval
-from testbed.pool.clock import SECOND
-from testbed.pool.course import EVENT
+from testbed.pool.lab.course import EVENT
 from testbed.pool.migrate import report as migration
+from testbed.pool.report import sections as report
+from testbed.pool.report import states as report_states
 from testbed.report.blocks import Figure, Section, Table
 from testbed.report.figures import save, style
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.pool.account import account, exposures
-from testbed.pool.clock import SECOND
-from testbed.pool.competition import CentralController, NoRotation, Policy, RandomChoice, RoundRobin
-from testbed.pool.published import (
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.agents.competition import CentralController, NoRotation, Policy, RandomChoice, RoundRobin
+from testbed.pool.report.published import (
     DETECTION,
     DETECTION_PERIOD,
     EXPERIMENT_1,
@@ -23,9 +22,10 @@ from testbed.pool.published import (
     TIMER,
     Experiment,
 )
-from testbed.pool.scheduler import NEVER, Due, Schedule
-from testbed.pool.sequences import FOREVER, Combined, Given, Live
-from testbed.pool.simulate import Migration, Trace, simulate
+from testbed.pool.schedule.scheduler import NEVER, Due, Schedule
+from testbed.pool.schedule.sequences import FOREVER, Combined, Given, Live
+from testbed.pool.simulation.account import account, exposures
+from testbed.pool.simulation.simulate import Migration, Trace, simulate
 
 EXPERIMENTS = pytest.mark.parametrize("experiment", [EXPERIMENT_1, EXPERIMENT_2], ids=lambda e: e.name)
 

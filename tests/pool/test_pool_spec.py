@@ -10,14 +10,14 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.model.document import parse_document
 from testbed.model.validate import validate
-from testbed.pool.build import policy_of, schedule_of, timing_of
+from testbed.pool.agents.build import policy_of, schedule_of, timing_of
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.agents.competition import CentralController, Competition, NoRotation, RandomChoice, RoundRobin
 from testbed.pool.check import problems
-from testbed.pool.clock import SECOND
-from testbed.pool.competition import CentralController, Competition, NoRotation, RandomChoice, RoundRobin
-from testbed.pool.lfsr import PUBLISHED, Lfsr
-from testbed.pool.published import DETECTION, EXPERIMENT_1, HORIZON, SERVERS
-from testbed.pool.scheduler import Due
-from testbed.pool.simulate import simulate
+from testbed.pool.report.published import DETECTION, EXPERIMENT_1, HORIZON, SERVERS
+from testbed.pool.schedule.lfsr import PUBLISHED, Lfsr
+from testbed.pool.schedule.scheduler import Due
+from testbed.pool.simulation.simulate import simulate
 from testbed.pool.spec import PoolSpec, PoolsSpec, server_names
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from testbed.pool.agent import free
-from testbed.pool.competition import Candidate
-from testbed.pool.machine import State
-from testbed.pool.store import DETECTIONS, Entry, MemoryStore, Record, Seen
-from testbed.pool.timing import Timing
+from testbed.pool.agents.agent import free
+from testbed.pool.agents.competition import Candidate
+from testbed.pool.agents.machine import State
+from testbed.pool.agents.store import DETECTIONS, Entry, MemoryStore, Record, Seen
+from testbed.pool.agents.timing import Timing
 
 READY = {name: Entry(State.READY, since, attacks=since, alive_until=100) for name, since in (("a", 3), ("b", 5))}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.pool.clock import SECOND
-from testbed.pool.figures import trade_off
-from testbed.pool.published import SWEEP_PERIODS
-from testbed.pool.sweep import PUBLISHED_SHARE, Setting, run, sweep
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.report.figures import trade_off
+from testbed.pool.report.published import SWEEP_PERIODS
+from testbed.pool.simulation.sweep import PUBLISHED_SHARE, Setting, run, sweep
 from testbed.report.figures import save
 
 HOUR = 3600 * SECOND

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import TestbedError
-from testbed.pool.lfsr import PRIMITIVE, Lfsr
-from testbed.pool.sequences import (
+from testbed.pool.schedule.lfsr import PRIMITIVE, Lfsr
+from testbed.pool.schedule.sequences import (
     FOREVER,
     Combined,
     Given,

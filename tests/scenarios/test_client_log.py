@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.tor.clientlog import Anchor, Mark, condensed, parse
+from testbed.tor.measure.clientlog import Anchor, Mark, condensed, parse
 
 FINGERPRINT = "568CF352D3D0A345D24D66112D03B4B1A288D383"
 WAITING = (

@@ -9,7 +9,7 @@ from outcomes import the_run
 
 from testbed.lab.down import running
 from testbed.measure.reader import RunReader
-from testbed.pool.onion_report import EVENT, KILLED, WRONG
+from testbed.pool.report.onion import EVENT, KILLED, WRONG
 from testbed.report.console import summary_table
 from testbed.scenario import run
 

@@ -8,7 +8,7 @@ import pytest
 from outcomes import the_run
 
 from testbed import scenario
-from testbed.pool.course import EVENT, FAILOVER
+from testbed.pool.lab.course import EVENT, FAILOVER
 
 pytestmark = pytest.mark.root
 

@@ -9,9 +9,9 @@ from outcomes import the_run
 
 from testbed import scenario
 from testbed.measure.reader import RunReader
-from testbed.pool import report_sweep
-from testbed.pool.clock import SECOND
-from testbed.pool.sweep import Setting, sweep
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.report import sweep as report_sweep
+from testbed.pool.simulation.sweep import Setting, sweep
 from testbed.report.blocks import Table
 
 

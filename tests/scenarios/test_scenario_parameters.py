@@ -14,7 +14,7 @@ from testbed.measure.measure import Measure
 from testbed.measure.store import Run
 from testbed.plan.types import Plan
 from testbed.progress import Silent
-from testbed.tor.experiment import fitting, one_number, signals, traffics
+from testbed.tor.measure.experiment import fitting, one_number, signals, traffics
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
     from testbed.tor.network import TorNetwork
-    from testbed.tor.onions import OnionServices
+    from testbed.tor.onion.services import OnionServices
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from testbed.lab.up import up
 from testbed.measure.fetch import Download
 from testbed.measure.load import run_load
 from testbed.plan.load import load_text
-from testbed.tor.fresh import fresh_clients
+from testbed.tor.measure.fresh import fresh_clients
 from testbed.tor.node import make_node, start
-from testbed.tor.onions import OnionServices
+from testbed.tor.onion.services import OnionServices
 
 NETWORK = "seed: 3\ntor: {authorities: 1, relays: 11, clients: 4}"
 """That of several modules and of ``tests/scenarios/small.yaml``, so that all but the first of them start warm."""

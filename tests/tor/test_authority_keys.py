@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stem.descriptor.networkstatus import KeyCertificate
 
-from testbed.tor.authority import certificate, fingerprint, make_authority, public_der, rsa_key
+from testbed.tor.protocol.authority import certificate, fingerprint, make_authority, public_der, rsa_key
 
 NOW = 1_700_000_000.0
 

@@ -17,8 +17,8 @@ from testbed.lab.state import Folder, lab_id
 from testbed.lab.up import up
 from testbed.plan.load import load_text
 from testbed.plan.types import Plan
+from testbed.tor.bringup.firstvote import Timing
 from testbed.tor.directory import read_directory
-from testbed.tor.firstvote import Timing
 from testbed.tor.network import TorNetwork
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]

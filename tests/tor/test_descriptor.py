@@ -6,9 +6,9 @@ import base64
 
 import pytest
 
-from testbed.tor.descriptor import parse_content_event, parse_event, parse_outer
-from testbed.tor.hsdir import Responsible
-from testbed.tor.publication import Publication, descriptor_name
+from testbed.tor.onion.publication import Publication, descriptor_name
+from testbed.tor.protocol.descriptor import parse_content_event, parse_event, parse_outer
+from testbed.tor.protocol.hsdir import Responsible
 
 ADDRESS = "a" * 56
 A, B = "A" * 40, "B" * 40

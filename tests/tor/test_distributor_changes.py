@@ -23,7 +23,6 @@ from publishing_world import NETWORK, await_true, holders, published, reached
 
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
-from testbed.tor.blinding import BlindedSigner
 from testbed.tor.directory import Directory
 from testbed.tor.distribute import engine
 from testbed.tor.distribute.agent import Agents
@@ -32,14 +31,15 @@ from testbed.tor.distribute.engine import Distributor
 from testbed.tor.distribute.instance import InstanceWatch
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Settings
-from testbed.tor.hsdir import Responsible
-from testbed.tor.hsdirmap import default_readers
-from testbed.tor.keys import onion_address, onion_key
 from testbed.tor.node import make_node
-from testbed.tor.onions import OnionServices
-from testbed.tor.published import helper_of
-from testbed.tor.readers import readers
-from testbed.tor.strategies import instance_key
+from testbed.tor.onion.hsdirmap import default_readers
+from testbed.tor.onion.published import helper_of
+from testbed.tor.onion.readers import readers
+from testbed.tor.onion.services import OnionServices
+from testbed.tor.onion.strategies import instance_key
+from testbed.tor.protocol.blinding import BlindedSigner
+from testbed.tor.protocol.hsdir import Responsible
+from testbed.tor.protocol.keys import onion_address, onion_key
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

@@ -16,7 +16,7 @@ from testbed.errors import TestbedError
 from testbed.tor.control import ControlError
 from testbed.tor.distribute.endpoint import connect, parse_endpoint, try_connect
 from testbed.tor.distribute.handover import publish_alone, publish_no_more, publishes
-from testbed.tor.keys import Ed25519Key, hidden_service_files, onion_address
+from testbed.tor.protocol.keys import Ed25519Key, hidden_service_files, onion_address
 
 KEY = Ed25519Key(b"k" * 32)
 Start = Callable[..., str]

@@ -14,16 +14,16 @@ from stem.descriptor.hidden_service import HiddenServiceDescriptorV3, InnerLayer
 
 from testbed.errors import TestbedError
 from testbed.tor.balance.revision import tor_revision
-from testbed.tor.blinding import BlindedSigner, blinded_key, blinding_factor, public_of
 from testbed.tor.directory import Directory
 from testbed.tor.distribute.counters import LARGEST, Counters
 from testbed.tor.distribute.document import MAX_BYTES, Content, common_header, make_descriptor, read_descriptor
 from testbed.tor.distribute.instance import established
 from testbed.tor.distribute.settings import read_address, read_key
 from testbed.tor.distribute.where import check_clock, other_half, run_starts
-from testbed.tor.hsdir import Consensus, Responsible, Ring
-from testbed.tor.keys import Ed25519Key, hidden_service_files, onion_address
-from testbed.tor.owners import whose
+from testbed.tor.onion.owners import whose
+from testbed.tor.protocol.blinding import BlindedSigner, blinded_key, blinding_factor, public_of
+from testbed.tor.protocol.hsdir import Consensus, Responsible, Ring
+from testbed.tor.protocol.keys import Ed25519Key, hidden_service_files, onion_address
 
 KEY = Ed25519Key(b"k" * 32)
 PERIOD, LENGTH = 20_000, 1440

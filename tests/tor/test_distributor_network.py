@@ -14,14 +14,14 @@ from publishing_world import NETWORK, await_holders, await_true, events, holders
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.tor.balance.revision import tor_revision
-from testbed.tor.blinding import BlindedSigner
 from testbed.tor.directory import has_consensus
 from testbed.tor.distribute.where import run_starts
-from testbed.tor.hsdirmap import default_readers
-from testbed.tor.keys import onion_key
 from testbed.tor.node import make_node
-from testbed.tor.onions import OnionServices
-from testbed.tor.published import helper_of
+from testbed.tor.onion.hsdirmap import default_readers
+from testbed.tor.onion.published import helper_of
+from testbed.tor.onion.services import OnionServices
+from testbed.tor.protocol.blinding import BlindedSigner
+from testbed.tor.protocol.keys import onion_key
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

@@ -20,13 +20,13 @@ from testbed.measure.measure import Measure
 from testbed.measure.reader import RunReader
 from testbed.measure.store import Run
 from testbed.progress import Silent
-from testbed.tor.experiment import onion_target
-from testbed.tor.fresh import FreshClients, FreshFetch, fresh_clients
-from testbed.tor.freshprobe import FreshProbe, RecordedFreshClients, fresh_recorder
-from testbed.tor.keys import onion_address, onion_key
+from testbed.tor.measure.experiment import onion_target
+from testbed.tor.measure.fresh import FreshClients, FreshFetch, fresh_clients
+from testbed.tor.measure.freshprobe import FreshProbe, RecordedFreshClients, fresh_recorder
+from testbed.tor.measure.split import split
 from testbed.tor.network import TorNetwork
-from testbed.tor.onions import OnionServices
-from testbed.tor.split import split
+from testbed.tor.onion.services import OnionServices
+from testbed.tor.protocol.keys import onion_address, onion_key
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.tor.split import clients_for_all, coverage, expected_coverage, split
+from testbed.tor.measure.split import clients_for_all, coverage, expected_coverage, split
 
 NAMES = ["a1", "a2", "a3"]
 

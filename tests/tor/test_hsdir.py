@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.tor.blinding import blinded_key, blinding_factor
-from testbed.tor.hsdir import (
+from testbed.tor.protocol.blinding import blinded_key, blinding_factor
+from testbed.tor.protocol.hsdir import (
     Consensus,
     Router,
     parse_consensus,
     parse_microdescriptors,
     responsible_hsdirs,
 )
-from testbed.tor.keys import Ed25519Key
+from testbed.tor.protocol.keys import Ed25519Key
 
 VALID_AFTER = 1_767_225_600 + 3600
 KEY = Ed25519Key(b"k" * 32).public

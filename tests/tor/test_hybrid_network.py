@@ -11,9 +11,9 @@ from publishing_world import LIMIT, NETWORK, await_true, events, fetch, kill, ma
 from testbed.lab.lab import Lab
 from testbed.tor.control import await_event
 from testbed.tor.distribute.document import MAX_BYTES, read_descriptor
-from testbed.tor.keys import onion_key
-from testbed.tor.onions import OnionServices
-from testbed.tor.published import helper_of
+from testbed.tor.onion.published import helper_of
+from testbed.tor.onion.services import OnionServices
+from testbed.tor.protocol.keys import onion_key
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

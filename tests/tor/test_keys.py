@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.tor.keys import (
+from testbed.tor.protocol.keys import (
     Ed25519Key,
     derive,
     hidden_service_files,

@@ -12,7 +12,7 @@ from testbed.measure.store import RunReader
 from testbed.report.blocks import Table
 from testbed.scenario import run
 from testbed.tor.distribute.document import Content, IntroPoint
-from testbed.tor.introductions import introductions
+from testbed.tor.measure.introductions import introductions
 from testbed.tor.report import sections
 from testbed.tor.report.trials import trials
 

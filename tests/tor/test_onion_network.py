@@ -21,10 +21,10 @@ from testbed.measure.load import run_load
 from testbed.plan.load import load_text
 from testbed.runtime.base import UNPRIVILEGED_ID
 from testbed.tor.control import Control, await_event
-from testbed.tor.hsdir import parse_microdescriptors
-from testbed.tor.keys import onion_address, onion_key, relay_key
 from testbed.tor.network import TorNetwork
-from testbed.tor.onions import OnionServices
+from testbed.tor.onion.services import OnionServices
+from testbed.tor.protocol.hsdir import parse_microdescriptors
+from testbed.tor.protocol.keys import onion_address, onion_key, relay_key
 from testbed.tor.torrc import Paths
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]

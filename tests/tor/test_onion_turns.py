@@ -13,20 +13,20 @@ from publishing_world import NETWORK, SIZE, await_true, holders, kill
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.plan.load import load_text
-from testbed.pool.clock import SECOND
-from testbed.pool.onion import Call, OnionPool
-from testbed.pool.scheduler import Schedule
-from testbed.tor.blinding import BlindedSigner
+from testbed.pool.agents.clock import SECOND
+from testbed.pool.lab.onion import Call, OnionPool
+from testbed.pool.schedule.scheduler import Schedule
 from testbed.tor.distribute.document import make_descriptor
 from testbed.tor.distribute.handover import publishes
-from testbed.tor.fresh import fresh_clients
-from testbed.tor.instances import publish_again
-from testbed.tor.keys import onion_key
-from testbed.tor.leave import take_leave
+from testbed.tor.measure.fresh import fresh_clients
 from testbed.tor.node import make_node
-from testbed.tor.onions import OnionServices
-from testbed.tor.readers import readers
-from testbed.tor.reissue import held_of
+from testbed.tor.onion.instances import publish_again
+from testbed.tor.onion.leave import take_leave
+from testbed.tor.onion.readers import readers
+from testbed.tor.onion.reissue import held_of
+from testbed.tor.onion.services import OnionServices
+from testbed.tor.protocol.blinding import BlindedSigner
+from testbed.tor.protocol.keys import onion_key
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

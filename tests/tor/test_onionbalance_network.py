@@ -10,8 +10,8 @@ from publishing_world import NETWORK, await_true, events, holders, kill, mark, p
 from testbed.lab.lab import Lab
 from testbed.tor.balance.supervisor import LOG
 from testbed.tor.node import make_node
-from testbed.tor.onions import OnionServices
-from testbed.tor.published import front, helper_of, spawn_front
+from testbed.tor.onion.published import front, helper_of, spawn_front
+from testbed.tor.onion.services import OnionServices
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

@@ -9,10 +9,11 @@ import pytest
 from testbed.errors import TestbedError
 from testbed.lab.up import up
 from testbed.plan.load import load_text
-from testbed.tor import bringup, starting
-from testbed.tor.keys import onion_key
+from testbed.tor.bringup import bringup
 from testbed.tor.network import TorNetwork
-from testbed.tor.timeperiod import INTERVALS, TimePeriods
+from testbed.tor.onion import starting
+from testbed.tor.protocol.keys import onion_key
+from testbed.tor.protocol.timeperiod import INTERVALS, TimePeriods
 
 pytestmark = [pytest.mark.root, pytest.mark.tor]
 

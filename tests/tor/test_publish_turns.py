@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.tor.node import TorNode
-from testbed.tor.publish import Turn, one_by_one, one_late
+from testbed.tor.onion.publish import Turn, one_by_one, one_late
 from testbed.tor.torrc import Paths
 
 NODES = [TorNode(f"shop{number}", "shop", "10.0.0.1", Paths(Path("/nowhere"))) for number in range(1, 7)]

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.errors import TestbedError
-from testbed.tor.timeperiod import (
+from testbed.tor.protocol.timeperiod import (
     FIRST_VOTE_WITHIN,
     INTERVALS,
     MAX_INTERVAL,

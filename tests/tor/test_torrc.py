@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from testbed.errors import TopologyError
 from testbed.plan.load import load_text
 from testbed.tor import torrc
-from testbed.tor.authority import make_authority
+from testbed.tor.protocol.authority import make_authority
 from testbed.tor.torrc import FIXED_OPTIONS, OFFSET, Paths, far_vote, option_problem, render, with_extra
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)

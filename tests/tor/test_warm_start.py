@@ -22,9 +22,9 @@ from testbed.lab.up import up
 from testbed.measure.load import run_load
 from testbed.plan.load import load_text
 from testbed.plan.types import Plan
-from testbed.tor import bringup, warm
-from testbed.tor.firstvote import Timing
-from testbed.tor.hsdir import Consensus
+from testbed.tor.bringup import bringup, warm
+from testbed.tor.bringup.firstvote import Timing
+from testbed.tor.protocol.hsdir import Consensus
 from testbed.tor.torrc import Voting
 
 SMALL = """\

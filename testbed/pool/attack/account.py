@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.pool.attack.model import Interval
-from testbed.pool.fileserver import LOG
+from testbed.pool.lab.fileserver import LOG
 
 if TYPE_CHECKING:
-    from testbed.pool.pools import Pool
+    from testbed.pool.lab.pools import Pool
 
 EXPLOIT = "/cgi-bin/status"
 """Path of the request by which the intruder comes in."""

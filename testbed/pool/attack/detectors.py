@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from testbed.errors import TestbedError
 from testbed.pool.attack.account import read_log
 from testbed.pool.attack.model import chance
-from testbed.pool.fileserver import LOG
+from testbed.pool.lab.fileserver import LOG
 from testbed.pool.server.maker import PRISTINE
 
 if TYPE_CHECKING:
-    from testbed.pool.pools import Pool
+    from testbed.pool.lab.pools import Pool
 
 SIGNATURES = (re.compile(r"\.\./"), re.compile(r"/cgi-bin/"), re.compile(r"(?i)union\s+select"))
 """What requests of intruders look like."""

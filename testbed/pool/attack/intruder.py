@@ -15,7 +15,7 @@ from testbed.pool.attack.account import EXPLOIT
 from testbed.pool.attack.model import delay
 
 if TYPE_CHECKING:
-    from testbed.pool.pools import Pool
+    from testbed.pool.lab.pools import Pool
 
 LOOK = 0.01
 DEFACED = "This page was changed by an intruder."

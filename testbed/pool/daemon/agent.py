@@ -11,14 +11,14 @@ import sys
 import threading
 from pathlib import Path
 
-from testbed.pool.agent import Agent
+from testbed.pool.agents.agent import Agent
+from testbed.pool.agents.machine import Move
+from testbed.pool.agents.transport import Message
 from testbed.pool.daemon import rpc, world
 from testbed.pool.daemon.broadcast import Broadcast
 from testbed.pool.daemon.store import RemoteStore
-from testbed.pool.layout import STORE_PORT, management_end
-from testbed.pool.machine import Move
+from testbed.pool.lab.layout import STORE_PORT, management_end
 from testbed.pool.server.body import RealBody, maker_of
-from testbed.pool.transport import Message
 
 STORE_PATIENCE = 0.15
 """Real seconds after which the store counts as silent."""

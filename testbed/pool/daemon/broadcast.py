@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 
 from testbed.plan.types import Interface
-from testbed.pool.layout import BROADCAST_PORT
-from testbed.pool.transport import Kind, Message
+from testbed.pool.agents.transport import Kind, Message
+from testbed.pool.lab.layout import BROADCAST_PORT
 
 ALL_NODES = "ff02::1"
 """IPv6 has no broadcast; all nodes of a link have this address (RFC 4291)."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from testbed.pool.controller import Controller
+from testbed.pool.agents.controller import Controller
 from testbed.pool.daemon import rpc, world
 from testbed.pool.daemon.agent import STORE_PATIENCE
 from testbed.pool.daemon.broadcast import Broadcast
 from testbed.pool.daemon.store import RemoteStore
-from testbed.pool.layout import STORE_PORT, management_end
+from testbed.pool.lab.layout import STORE_PORT, management_end
 
 
 def main(arguments: list[str]) -> None:

@@ -27,8 +27,8 @@ from typing import Any
 from testbed.errors import TestbedError
 from testbed.lab.state import write_atomically
 from testbed.pool.daemon import rpc, world
-from testbed.pool.dispatch import Dispatcher
-from testbed.pool.layout import CONTROL_PORT
+from testbed.pool.lab.dispatch import Dispatcher
+from testbed.pool.lab.layout import CONTROL_PORT
 
 HAND_OVER = 0.5
 """Seconds that a server which leaves goes on getting requests while nobody has taken over."""

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.lab.state import write_atomically
+from testbed.pool.agents.machine import State
+from testbed.pool.agents.store import Entry, Record, Seen, StoreLost
 from testbed.pool.daemon import rpc
-from testbed.pool.machine import State
-from testbed.pool.store import Entry, Record, Seen, StoreLost
 
 
 class FileStore:

@@ -13,15 +13,15 @@ from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.lab.state import Folder, write_atomically
 from testbed.plan.types import Plan
-from testbed.pool.build import policy_of, schedule_of, timing_of
-from testbed.pool.clock import RealClock
-from testbed.pool.competition import Policy
-from testbed.pool.dataplane import Service
-from testbed.pool.layout import Layout, management_end, service_of
-from testbed.pool.scheduler import Schedule
-from testbed.pool.sequences import Live
+from testbed.pool.agents.build import policy_of, schedule_of, timing_of
+from testbed.pool.agents.clock import RealClock
+from testbed.pool.agents.competition import Policy
+from testbed.pool.agents.timing import Timing
+from testbed.pool.lab.dataplane import Service
+from testbed.pool.lab.layout import Layout, management_end, service_of
+from testbed.pool.schedule.scheduler import Schedule
+from testbed.pool.schedule.sequences import Live
 from testbed.pool.spec import PoolSpec
-from testbed.pool.timing import Timing
 
 
 @dataclass(frozen=True)

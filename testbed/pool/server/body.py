@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from testbed.errors import TestbedError
 from testbed.lab.state import Folder
 from testbed.pool.daemon import rpc
-from testbed.pool.layout import CONTROL_PORT
+from testbed.pool.lab.layout import CONTROL_PORT
 from testbed.pool.server.maker import Maker, ProcessMaker
 
 if TYPE_CHECKING:
-    from testbed.pool.clock import Clock
+    from testbed.pool.agents.clock import Clock
     from testbed.pool.daemon.world import World
 
 AGAIN = 0.1
@@ -26,7 +26,7 @@ STAGGER = 0.03
 
 
 class RealBody:
-    """See ``testbed.pool.agent.Body``. Making a server anew takes a thread, so that the agent goes on meanwhile."""
+    """See ``agents.agent.Body``. Making a server anew takes a thread, so that the agent goes on meanwhile."""
 
     def __init__(self, pool: World, server: str, maker: Maker, clock: Callable[[], Clock]) -> None:
         self._pool, self._server, self._maker, self._clock = pool, server, maker, clock

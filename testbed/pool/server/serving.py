@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from testbed.measure.content import content_blocks
 from testbed.plan.types import Service
-from testbed.pool import fileserver
+from testbed.pool.lab import fileserver
 from testbed.pool.spec import PoolSpec
 
 ZONE = "pool.test"

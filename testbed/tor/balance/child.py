@@ -27,8 +27,8 @@ import yaml
 
 from testbed.tor.balance.revision import tor_revision
 from testbed.tor.balance.settings import BalancerSettings, Timers
-from testbed.tor.blinding import BlindedSigner
-from testbed.tor.timeperiod import ROUNDS
+from testbed.tor.protocol.blinding import BlindedSigner
+from testbed.tor.protocol.timeperiod import ROUNDS
 
 KEY_HEADER = 32
 """Bytes before the key in tor's key files."""

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from testbed.tor.blinding import BlindedSigner
+from testbed.tor.protocol.blinding import BlindedSigner
 
 
 def tor_revision(signer: BlindedSigner, seconds: int) -> int:

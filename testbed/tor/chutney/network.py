@@ -11,7 +11,6 @@ from testbed.measure.content import content_digest
 from testbed.measure.fetch import Target
 from testbed.plan.types import Service
 from testbed.progress import Progress
-from testbed.tor import webserver
 from testbed.tor.chutney import cli
 from testbed.tor.chutney.engine import NODE
 from testbed.tor.chutney.nodes import DATA, add_socks, bootstrapped, parse, read_nodes, service_port
@@ -19,6 +18,7 @@ from testbed.tor.control import Control
 from testbed.tor.distribute.endpoint import connect
 from testbed.tor.network import Network
 from testbed.tor.node import TorNode
+from testbed.tor.onion import webserver
 from testbed.tor.torrc import Paths
 
 SIZE = 2**20

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from testbed.errors import TestbedError
 from testbed.tor.control import Control, ControlError, await_any
-from testbed.tor.descriptor import DescriptorEvent, parse_content_event, parse_event
 from testbed.tor.directory import Directory, read_directory
 from testbed.tor.distribute.endpoint import connect
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Member
-from testbed.tor.hsdir import Router
+from testbed.tor.protocol.descriptor import DescriptorEvent, parse_content_event, parse_event
+from testbed.tor.protocol.hsdir import Router
 
 UPLOAD_TIMEOUT = 8.0
 """Seconds. An upload takes 0.1 to 1 s; tor itself would try a dead HSDir for two minutes."""

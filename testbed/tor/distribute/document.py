@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from testbed.tor.blinding import BlindedSigner
-from testbed.tor.descriptor import parse_outer
 from testbed.tor.distribute.certificate import (
     INTRO_AUTH,
     INTRO_ENC,
@@ -28,6 +26,8 @@ from testbed.tor.distribute.certificate import (
     signer_of,
 )
 from testbed.tor.distribute.layers import LayerKey, open_layers, seal_layers
+from testbed.tor.protocol.blinding import BlindedSigner
+from testbed.tor.protocol.descriptor import parse_outer
 
 MAX_POINTS = 20
 """Introduction points in a descriptor; a client refuses one with more (HS_CONFIG_V3_MAX_INTRO_POINTS)."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import TestbedError
-from testbed.tor.blinding import BlindedSigner
 from testbed.tor.directory import Directory
 from testbed.tor.distribute.agent import Agents
 from testbed.tor.distribute.compose import COMPOSERS
@@ -25,7 +24,8 @@ from testbed.tor.distribute.placing import Placer
 from testbed.tor.distribute.settings import Settings, read_address, read_key
 from testbed.tor.distribute.shelf import Shelf
 from testbed.tor.distribute.where import check_clock, other_half, run_starts
-from testbed.tor.hsdir import Responsible, Ring
+from testbed.tor.protocol.blinding import BlindedSigner
+from testbed.tor.protocol.hsdir import Responsible, Ring
 
 GATHER = 10.0
 """Seconds from the first instance that is ready for which the others are waited for before anything is placed."""

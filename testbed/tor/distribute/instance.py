@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from testbed.errors import TestbedError
 from testbed.tor.control import Control, ControlError
-from testbed.tor.descriptor import parse_outer
 from testbed.tor.distribute.document import Content, read_descriptor
 from testbed.tor.distribute.endpoint import try_connect
 from testbed.tor.distribute.handover import publish_alone, publish_no_more, publishes
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Member
+from testbed.tor.protocol.descriptor import parse_outer
 
 PATIENCE = 5.0
 """Seconds after which an instance counts as ready with the circuits that its current descriptor needs.

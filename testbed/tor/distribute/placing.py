@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from testbed.errors import TestbedError
 from testbed.tor.balance.revision import tor_revision
-from testbed.tor.descriptor import parse_outer
 from testbed.tor.distribute.agent import NO_ANSWER, RETRY_TIMEOUT, UPLOAD_TIMEOUT, Agents
 from testbed.tor.distribute.compose import Composer
 from testbed.tor.distribute.counters import Counters
@@ -15,6 +14,7 @@ from testbed.tor.distribute.document import Content, Made, common_header, make_d
 from testbed.tor.distribute.journal import Journal
 from testbed.tor.distribute.settings import Secret
 from testbed.tor.distribute.shelf import Held, Names, Shelf
+from testbed.tor.protocol.descriptor import parse_outer
 
 _AHEAD = 3600 << 15
 """How much tor's counters grow in an hour: for HSDirs that cannot be asked for theirs, and hold one of a fast clock."""

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.errors import TestbedError
-from testbed.tor.blinding import public_of
-from testbed.tor.keys import onion_address, onion_public_key
+from testbed.tor.protocol.blinding import public_of
+from testbed.tor.protocol.keys import onion_address, onion_public_key
 
 Mode = Literal["distributor", "hybrid"]
 _HEADER = b"== ed25519v1-secret: type0 =="

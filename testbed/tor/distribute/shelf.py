@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from testbed.tor.blinding import BlindedSigner
 from testbed.tor.distribute.document import Made
 from testbed.tor.distribute.journal import Journal
-from testbed.tor.hsdir import Responsible, Router
-from testbed.tor.timeperiod import TimePeriods
+from testbed.tor.protocol.blinding import BlindedSigner
+from testbed.tor.protocol.hsdir import Responsible, Router
+from testbed.tor.protocol.timeperiod import TimePeriods
 
 BACK_OFF = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds from the first, second ... failure of an HSDir to the next attempt."""

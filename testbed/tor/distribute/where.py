@@ -8,8 +8,8 @@ import time
 
 from testbed.errors import TestbedError
 from testbed.tor.directory import Directory
-from testbed.tor.hsdir import Consensus, Ring
-from testbed.tor.timeperiod import ROUNDS
+from testbed.tor.protocol.hsdir import Consensus, Ring
+from testbed.tor.protocol.timeperiod import ROUNDS
 
 REASONABLY_LIVE = 24 * 3600
 """Seconds before and after a consensus's validity in which tor still works with it (REASONABLY_LIVE_TIME)."""

@@ -14,9 +14,9 @@ from testbed.measure.stats import mean_interval
 from testbed.report.blocks import Block, Figure, Section, Table, Text
 from testbed.report.figures import COLUMN, GREY, PAGE, drawing, entries, legend_above, shortened
 from testbed.report.numbers import NONE, estimate, index, number, percent, plural
+from testbed.tor.measure.split import Split, clients_for_all, coverage, expected_coverage, split
 from testbed.tor.report.figures import way_color
 from testbed.tor.report.trials import Trial, grouped, trials
-from testbed.tor.split import Split, clients_for_all, coverage, expected_coverage, split
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -15,9 +15,9 @@ from testbed.measure.stats import Estimate, Time, mean_interval, median_time
 from testbed.report.blocks import Block, Figure, Section, Table, Text
 from testbed.report.figures import COLUMN, GREY, drawing, entries, legend_above, shortened
 from testbed.report.numbers import NONE, estimate, index, number, percent, plural, seconds
+from testbed.tor.measure.split import Split, split
 from testbed.tor.report.figures import way_color
 from testbed.tor.report.trials import Trial, grouped, quantile, trials
-from testbed.tor.split import Split, split
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -1,0 +1,1 @@
+"""Pools on real servers: the dispatcher, the programs, the handle."""

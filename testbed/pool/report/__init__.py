@@ -1,0 +1,1 @@
+"""What reports say of pools, beside what the papers say."""

@@ -1,0 +1,1 @@
+"""When the service must move: sequences of bits, and the scheduler that reads them. Pure."""

@@ -1,0 +1,1 @@
+"""Pools in virtual time, and what a course of migrations comes to."""

@@ -1,0 +1,1 @@
+"""Bringing a private Tor network up, cold and warm."""

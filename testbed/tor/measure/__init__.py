@@ -1,0 +1,1 @@
+"""What is measured of a Tor network and its onion services."""

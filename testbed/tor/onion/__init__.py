@@ -1,0 +1,1 @@
+"""Onion services with several instances behind one address: start, publish, stop, leave."""

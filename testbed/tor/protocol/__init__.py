@@ -1,0 +1,1 @@
+"""What follows from the specifications of Tor alone: keys, time periods, the ring of HSDirs, descriptors. Pure."""
