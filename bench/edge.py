@@ -16,10 +16,10 @@ from statistics import median
 
 from bench.figure import Figure
 from bench.own_state import own_state
-from testbed.edge.compare import plan_in_mode
-from testbed.edge.contest import HAPROXY, NGINX, REDIRECTOR, Contest
+from testbed.edge.measure.compare import plan_in_mode
+from testbed.edge.measure.contest import HAPROXY, NGINX, REDIRECTOR, Contest
+from testbed.edge.measure.scale import grown_plan
 from testbed.edge.network import Edge
-from testbed.edge.scale import grown_plan
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.plan.load import load_topology

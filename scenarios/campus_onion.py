@@ -14,9 +14,9 @@ import time
 
 import pytest
 
-from testbed.edge import names
-from testbed.edge.experiment import Users
+from testbed.edge.measure.experiment import Users
 from testbed.edge.network import Edge
+from testbed.edge.plan import names
 from testbed.errors import TestbedError
 from testbed.faults.faults import Faults
 from testbed.faults.link_down import LinkDown

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.edge.compare import compared_lab, visit
+from testbed.edge.measure.compare import compared_lab, visit
 from testbed.edge.network import Edge
 from testbed.measure.measure import Measure
 from testbed.model.topology import Topology

@@ -13,7 +13,7 @@ servers with a user's whole fetch and the way that it took:
 import pytest
 
 from testbed.edge.dns.running import tell_subnets
-from testbed.edge.experiment import Visit, visit
+from testbed.edge.measure.experiment import Visit, visit
 from testbed.edge.modes import smart_dns
 from testbed.edge.network import Edge
 from testbed.errors import TestbedError

@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from testbed.edge import control
-from testbed.edge.failover import Users
+from testbed.edge.measure.failover import Users
 from testbed.edge.network import Edge
 from testbed.errors import TestbedError
 from testbed.faults.faults import Faults

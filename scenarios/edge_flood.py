@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from testbed.edge.experiment import Fetched, Users
 from testbed.edge.filters import running
+from testbed.edge.measure.experiment import Fetched, Users
 from testbed.edge.network import Edge
 from testbed.errors import TestbedError
 from testbed.faults.faults import Faults

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.edge.contest import REDIRECTOR, Contest, Score
+from testbed.edge.measure.contest import REDIRECTOR, Contest, Score
+from testbed.edge.measure.scale import change_time, grown_lab, sizes
 from testbed.edge.network import Edge
-from testbed.edge.scale import change_time, grown_lab, sizes
 from testbed.measure.measure import Measure
 from testbed.model.topology import Topology
 from testbed.plan.types import Plan

@@ -8,9 +8,10 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.edge import names, redirector, rulesets
+from testbed.edge import redirector, rulesets
+from testbed.edge.plan import names
+from testbed.edge.plan.world import Network, Site, World
 from testbed.edge.webserver import PAGE
-from testbed.edge.world import Network, Site, World
 from testbed.errors import TestbedError
 from testbed.lab.state import write_atomically
 from testbed.measure.probes.http import http_get

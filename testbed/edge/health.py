@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from testbed.edge.world import World
+from testbed.edge.plan.world import World
 
 EDUCATION = "education"
 """The way of users who are not redirected: the education network's border router lets them in."""

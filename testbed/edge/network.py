@@ -12,15 +12,17 @@ from ipaddress import IPv4Address
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from testbed.edge import control, names, traffic, webserver
-from testbed.edge.check import world_of
+from testbed.edge import control, webserver
 from testbed.edge.dns.ask import NoName, await_names
-from testbed.edge.fetch import Fetch, Memory, Traced
 from testbed.edge.filters import running as filters
 from testbed.edge.health import EDUCATION
+from testbed.edge.measure import traffic
+from testbed.edge.measure.fetch import Fetch, Memory, Traced
 from testbed.edge.modes import EdgeMode, mode_of
+from testbed.edge.plan import names
+from testbed.edge.plan.check import world_of
+from testbed.edge.plan.world import Client, Site, World
 from testbed.edge.spec import EdgeSpec
-from testbed.edge.world import Client, Site, World
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.lab.lab import Lab
 from testbed.measure.probes.base import Recorder

@@ -8,8 +8,8 @@ import struct
 import time
 from contextlib import suppress
 
-from testbed.edge import names
-from testbed.edge.world import Network
+from testbed.edge.plan import names
+from testbed.edge.plan.world import Network
 from testbed.lab.lab import Lab
 from testbed.net.namespace import inside
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
 
-from testbed.edge.world import Network, PublicAddress, Site, World
+from testbed.edge.plan.world import Network, PublicAddress, Site, World
 from testbed.model.quantities import SECOND
 from testbed.plan.types import Service
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from testbed.edge import names
-from testbed.edge.world import MARK, Network, PublicAddress, Site, World
+from testbed.edge.plan import names
+from testbed.edge.plan.world import MARK, Network, PublicAddress, Site, World
 
 TABLE = "edge"
 FROM_EDUCATION = "cernet"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from testbed.edge import expand as base
-from testbed.edge.check import world_of
 from testbed.edge.dns import expand as dns
 from testbed.edge.filters import expand as filters
 from testbed.edge.modes import mode_of, views_of
+from testbed.edge.plan import expand as base
+from testbed.edge.plan.check import world_of
 from testbed.edge.spec import EdgeSpec
 from testbed.errors import Problem
 from testbed.model.topology import Topology

@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed.edge import control, names, redirector, rulesets
+from testbed.edge import control, redirector, rulesets
 from testbed.edge.health import EDUCATION, Probes, ways
 from testbed.edge.network import STATE, Edge
+from testbed.edge.plan import names
+from testbed.edge.plan.world import Network
 from testbed.edge.probing import Echo, Question, ping_socket
 from testbed.edge.spec import HealthSpec
-from testbed.edge.world import Network
 from testbed.errors import TestbedError
 from testbed.lab.lab import Lab
 from testbed.lab.state import Folder, write_atomically

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from testbed.edge.plan.world import World
 from testbed.edge.spec import ServerSpec
-from testbed.edge.world import World
 from testbed.measure.content import content_blocks
 from testbed.plan.types import Service
 from testbed.runtime.base import UNPRIVILEGED_ID

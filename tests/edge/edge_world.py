@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from testbed.edge import names
 from testbed.edge.network import Edge
+from testbed.edge.plan import names
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.net.namespace import inside

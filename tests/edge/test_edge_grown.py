@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.edge.check import world_of
-from testbed.edge.contest import load
-from testbed.edge.scale import grown, sizes
+from testbed.edge.measure.contest import load
+from testbed.edge.measure.scale import grown, sizes
+from testbed.edge.plan.check import world_of
 from testbed.edge.spec import EdgeSpec
 from testbed.plan.load import load_topology
 

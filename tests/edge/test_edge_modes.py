@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed.edge import names
 from testbed.edge.bgp import control
 from testbed.edge.dns.running import tell_subnets
-from testbed.edge.experiment import entry_of
 from testbed.edge.filters import packets, running
+from testbed.edge.measure.experiment import entry_of
 from testbed.edge.modes import bgp, smart_dns
 from testbed.edge.network import Edge
+from testbed.edge.plan import names
 from testbed.lab.lab import Lab
 from testbed.lab.up import up
 from testbed.plan.load import load_text

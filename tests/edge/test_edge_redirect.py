@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from waiting import await_true
 
-from testbed.edge import control, names
-from testbed.edge.fetch import Memory
+from testbed.edge import control
+from testbed.edge.measure.fetch import Memory
 from testbed.edge.network import WATCH, Edge
+from testbed.edge.plan import names
 from testbed.faults.base import Fault
 from testbed.faults.faults import Faults
 from testbed.faults.link_down import LinkDown

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from testbed.edge.bgp import bird
 from testbed.edge.dns import authority, resolver
-from testbed.edge.fetch import Fetch, Memory
 from testbed.edge.filters import agent, packets, requests
 from testbed.edge.filters.spec import FilterSpec
+from testbed.edge.measure.fetch import Fetch, Memory
 from testbed.measure.probes.http import HttpResult, Redirect
 
 URL = "http://www.campus.test/"

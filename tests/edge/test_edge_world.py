@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.edge import health, redirector, rulesets, traffic
-from testbed.edge.check import world_of
-from testbed.edge.compare import plan_in_mode
+from testbed.edge import health, redirector, rulesets
+from testbed.edge.measure import traffic
+from testbed.edge.measure.compare import plan_in_mode
 from testbed.edge.modes import redirect
+from testbed.edge.plan.check import world_of
+from testbed.edge.plan.world import World
 from testbed.edge.spec import EdgeSpec
-from testbed.edge.world import World
 from testbed.errors import TestbedError
 from testbed.net import ruleset
 from testbed.plan.load import load_topology

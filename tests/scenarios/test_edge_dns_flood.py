@@ -9,7 +9,7 @@ import pytest
 from outcomes import the_run
 
 from testbed import scenario
-from testbed.edge.experiment import fetches
+from testbed.edge.measure.experiment import fetches
 from testbed.lab.programs import find
 
 pytestmark = pytest.mark.root

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.edge import names
 from testbed.edge.dns import authority, resolver
 from testbed.edge.dns.authority import View
-from testbed.edge.world import World
+from testbed.edge.plan import names
+from testbed.edge.plan.world import World
 from testbed.model.quantities import SECOND
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import File

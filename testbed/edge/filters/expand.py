@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from testbed.edge import names
 from testbed.edge.filters import packets
 from testbed.edge.filters.packets import Service
 from testbed.edge.modes import smart_dns
-from testbed.edge.world import Network, World
+from testbed.edge.plan import names
+from testbed.edge.plan.world import Network, World
 from testbed.plan.builder import PlanBuilder
 
 

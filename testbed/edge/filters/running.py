@@ -8,8 +8,9 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from testbed.edge import names, redirector, webserver
+from testbed.edge import redirector, webserver
 from testbed.edge.filters import agent, expand, packets, requests
+from testbed.edge.plan import names
 from testbed.errors import TestbedError, WaitTimeout
 from testbed.net import ruleset
 from testbed.runtime.base import UNPRIVILEGED_ID

@@ -15,7 +15,7 @@ from testbed.edge.spec import Mode
 
 if TYPE_CHECKING:
     from testbed.edge.network import Edge
-    from testbed.edge.world import World
+    from testbed.edge.plan.world import World
     from testbed.plan.builder import PlanBuilder
     from testbed.progress import Progress
 

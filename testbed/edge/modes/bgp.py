@@ -12,11 +12,11 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.edge import names
 from testbed.edge.bgp import bird, control
 from testbed.edge.bgp.spec import FIRST_ASN
 from testbed.edge.dns.ask import resolve
-from testbed.edge.world import World
+from testbed.edge.plan import names
+from testbed.edge.plan.world import World
 from testbed.model.quantities import SECOND
 from testbed.plan.types import Plan
 from testbed.runtime.base import UNPRIVILEGED_ID

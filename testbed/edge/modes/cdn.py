@@ -8,11 +8,12 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
-from testbed.edge import names, webserver
+from testbed.edge import webserver
 from testbed.edge.dns.ask import resolve
 from testbed.edge.dns.authority import View
+from testbed.edge.plan import names
+from testbed.edge.plan.world import Network, World
 from testbed.edge.redirector import UNPRIVILEGED_PORTS
-from testbed.edge.world import Network, World
 from testbed.plan.builder import PlanBuilder
 
 if TYPE_CHECKING:

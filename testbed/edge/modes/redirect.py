@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from testbed.edge import names, redirector, rulesets
+from testbed.edge import redirector, rulesets
 from testbed.edge.dns.ask import resolve
 from testbed.edge.filters import requests
-from testbed.edge.world import MARK, Network, PublicAddress, Site, World
+from testbed.edge.plan import names
+from testbed.edge.plan.world import MARK, Network, PublicAddress, Site, World
 from testbed.plan.builder import PlanBuilder
 
 if TYPE_CHECKING:

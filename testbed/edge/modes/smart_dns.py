@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
-from testbed.edge import names, rulesets
+from testbed.edge import rulesets
 from testbed.edge.dns.ask import resolve
 from testbed.edge.dns.authority import View
-from testbed.edge.world import Network, PublicAddress, Site, World
+from testbed.edge.plan import names
+from testbed.edge.plan.world import Network, PublicAddress, Site, World
 from testbed.plan.builder import PlanBuilder
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from testbed.edge.experiment import fetches
+from testbed.edge.measure.experiment import fetches
 from testbed.report.blocks import Section, Table, Text
 from testbed.report.numbers import NONE, plural, seconds
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.edge.compare import EXPERIMENT
+from testbed.edge.measure.compare import EXPERIMENT
 from testbed.edge.report.ways import ways_drawing
 from testbed.measure.stats import Estimate, Time, bootstrap_median, bootstrap_ratio
 from testbed.report.blocks import Block, Figure, Section, Table, Text

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from testbed.edge.failover import EXPERIMENT
+from testbed.edge.measure.failover import EXPERIMENT
 from testbed.measure.stats import Estimate, mean_interval
 from testbed.report.blocks import Figure, Section, Table, Text
 from testbed.report.figures import PAGE, PALETTE, drawing, entries, legend_above

@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from testbed.edge.experiment import Fetched, fetches
+from testbed.edge.measure.experiment import Fetched, fetches
 from testbed.report.blocks import Block, Figure, Section, Table, Text
 from testbed.report.figures import PAGE, color, drawing, entries, legend_above
 from testbed.report.numbers import NONE, seconds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from testbed.edge.contest import NGINX
+from testbed.edge.measure.contest import NGINX
 from testbed.report.blocks import Block, Section, Table, Text
 from testbed.report.numbers import NONE, plural, seconds
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from testbed.edge import names
 from testbed.edge.dns.ask import query
+from testbed.edge.measure.repeated import Repeated
+from testbed.edge.measure.traffic import way_of
 from testbed.edge.network import LEAST_ANSWER, Edge
-from testbed.edge.repeated import Repeated
-from testbed.edge.traffic import way_of
+from testbed.edge.plan import names
 from testbed.edge.webserver import PAGE
 
 if TYPE_CHECKING:

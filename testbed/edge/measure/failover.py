@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from testbed.edge.fetch import Memory
+from testbed.edge.measure.fetch import Memory
+from testbed.edge.measure.repeated import Repeated
 from testbed.edge.network import Edge
-from testbed.edge.repeated import Repeated
 from testbed.errors import WaitTimeout
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from testbed.edge import names, webserver
+from testbed.edge import webserver
 from testbed.edge.filters import requests
+from testbed.edge.plan import names
+from testbed.edge.plan.world import Network, World
 from testbed.edge.redirector import UNPRIVILEGED_PORTS
 from testbed.edge.spec import EdgeSpec, UplinkSpec
-from testbed.edge.world import Network, World
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.types import Impairment
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from ipaddress import IPv4Address
 
-from testbed.edge.findings import Findings
+from testbed.edge.plan.findings import Findings
+from testbed.edge.plan.world import PublicAddress
 from testbed.edge.spec import FIRST_PORT, SiteSpec
-from testbed.edge.world import PublicAddress
 from testbed.errors import Path
 
 

@@ -15,7 +15,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.edge import control, names, redirector
+from testbed.edge import control, redirector
+from testbed.edge.plan import names
 from testbed.errors import TestbedError
 from testbed.lab.programs import find
 from testbed.plan.types import Service

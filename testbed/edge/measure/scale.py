@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.edge import control, redirector, rulesets
-from testbed.edge.compare import changed_plan, edge_lab
 from testbed.edge.dns import authority
+from testbed.edge.measure.compare import changed_plan, edge_lab
 from testbed.edge.modes import redirect as redirection
 from testbed.edge.modes import smart_dns
 from testbed.edge.network import Edge
+from testbed.edge.plan.world import World
 from testbed.edge.spec import EdgeSpec, SiteSpec
-from testbed.edge.world import World
 from testbed.errors import WaitTimeout
 from testbed.model.topology import Topology
 from testbed.plan.types import Plan

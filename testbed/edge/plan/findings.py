@@ -5,8 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
+from testbed.edge.plan.world import network_specs
 from testbed.edge.spec import EdgeSpec
-from testbed.edge.world import network_specs
 from testbed.errors import Path, Problem
 from testbed.plan.addresses import parse_network
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import pairwise
 
-from testbed.edge import names
-from testbed.edge.findings import Findings
-from testbed.edge.publics import Publics
-from testbed.edge.spec import EdgeSpec, IspSpec, SiteSpec
-from testbed.edge.world import (
+from testbed.edge.plan import names
+from testbed.edge.plan.findings import Findings
+from testbed.edge.plan.publics import Publics
+from testbed.edge.plan.world import (
     Client,
     Network,
     Site,
@@ -17,6 +16,7 @@ from testbed.edge.world import (
     name_server,
     paths_of,
 )
+from testbed.edge.spec import EdgeSpec, IspSpec, SiteSpec
 from testbed.errors import Path, Problem
 from testbed.plan.addresses import Allocator
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import combinations
 
-from testbed.edge import names
+from testbed.edge.plan import names
 from testbed.edge.spec import EdgeSpec, NetworkSpec, UplinkSpec
 from testbed.plan.types import Impairment
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from testbed.edge.fetch import Fetch
+from testbed.edge.measure.fetch import Fetch
 from testbed.edge.network import Edge
+from testbed.edge.plan.world import Client
 from testbed.edge.spec import EdgeSpec, Mode
-from testbed.edge.world import Client
 from testbed.errors import TestbedError
 from testbed.lab.up import up
 from testbed.model.topology import Topology

@@ -1,0 +1,1 @@
+"""From the section ``edge`` to nodes, links, routes and addresses. Pure."""
