@@ -119,7 +119,8 @@ class ServiceSpec(Spec):
     """A program that runs in a node for as long as the lab is up."""
 
     command: tuple[str, ...] = Field(
-        min_length=1, description="Program and arguments; no shell. `${dir}` is the node's own folder."
+        min_length=1,
+        description="Program and arguments; no shell. `${dir}` is the node's own folder, `${address:web}` an address.",
     )
     env: dict[str, str] = Field(default_factory=dict, description="Environment variables.")
     root: StrictBool = Field(False, description="Run as root inside the node (process runtime only).")
@@ -147,7 +148,7 @@ class NodeSpec(Spec):
     routes: tuple[RouteSpec, ...] = Field((), description="Static routes.")
     files: NodeFiles = Field(
         default_factory=dict,
-        description="Text files in the node's own folder, by path; `${dir}` in them is that folder.",
+        description="Text files in the node's own folder, by path; `${dir}` and `${address:web}` as in commands.",
     )
     services: dict[Name, ServiceSpec] = Field(default_factory=dict, description="Programs that run in the node.")
 

@@ -6,6 +6,7 @@ from testbed.errors import Problem
 from testbed.model.topology import Topology
 from testbed.plan.builder import PlanBuilder
 from testbed.plan.impairments import impairment_of, jitter_place
+from testbed.plan.references import resolved
 from testbed.plan.types import Plan, Service
 from testbed.subsystem import subsystems
 
@@ -21,6 +22,8 @@ def expand(topology: Topology) -> tuple[Plan, list[Problem]]:
             subsystem.expand(spec, topology, build)
     _add_plain_links(topology, build)
     plan = build.build()
+    if not build.problems:  # else nodes or addresses may be missing that are meant to be there
+        plan = resolved(plan, build.problems.append)
     for name, subsystem in subsystems().items():
         if name in topology.sections and (check := getattr(subsystem, "check_plan", None)) is not None:
             build.problems.extend(check(topology.sections[name], plan))

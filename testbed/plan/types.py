@@ -6,9 +6,10 @@ A plan names no host, no process and no clock. Links join nodes; where a node's 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -182,6 +183,13 @@ class Plan(Frozen):
     links: tuple[Link, ...] = ()
     sections: dict[str, dict[str, Any]] = {}
     """What each subsystem needs at run time, by subsystem name; plain JSON."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, but without what has been looked up in the plan that is copied: it may be otherwise now."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("_nodes_by_name", "_links_by_node"):
+            copied.__dict__.pop(name, None)
+        return copied
 
     @cached_property
     def _nodes_by_name(self) -> dict[str, Node]:
