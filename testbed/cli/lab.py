@@ -39,6 +39,7 @@ def up(
     runtime: Annotated[str | None, typer.Option(help="`process` or `container` for every node.")] = None,
     impair: Annotated[str | None, typer.Option(help="`netem` or `wire` for links with delay, jitter, loss.")] = None,
     warm: Annotated[bool, typer.Option("--warm", help="Reuse keys and consensus of the last start, if valid.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="If it does not come up, leave what there is of it.")] = False,
 ) -> None:
     """Start a lab from a topology. It stays up until `testbed down`."""
     from testbed.cli.progress import shown
@@ -62,6 +63,7 @@ def up(
             topology=str(file.resolve()),
             impair=engine,
             warm=warm,
+            keep=keep,
         )
     seconds = time.monotonic() - before
     size = f"{counted(len(plan.nodes), 'node')}, {counted(len(plan.links), 'link')}"

@@ -25,8 +25,8 @@ def printable(text: str) -> str:
 
 
 def print_error(error: TestbedError) -> None:
-    """The message of ``error`` on stderr, red on a terminal. Its text is never taken for markup."""
-    text = printable(str(error))
+    """The message of ``error`` and its notes on stderr, red on a terminal. Its text is never taken for markup."""
+    text = printable("\n".join([str(error), *getattr(error, "__notes__", ())]))
     if not sys.stderr.isatty():
         print(text, file=sys.stderr)
         return

@@ -24,7 +24,8 @@ from testbed.net.impair import EngineName
 from testbed.runtime.base import start_time
 
 DEFAULT_STATE = "/var/lib/testbed"
-Status = Literal["starting", "up", "stopping"]
+Status = Literal["starting", "up", "failed", "stopping"]
+"""``failed``: it did not come up, and was left to be looked at."""
 
 
 def state_root() -> Path:
@@ -67,8 +68,8 @@ class Record:
     """Whether subsystems may start with what an earlier start of the same plan has left for that."""
 
     def alive(self) -> bool:
-        """Whether the lab is up and wanted: not a leftover of another boot, a dead owner or an interrupted start."""
-        if self.status != "up" or self.boot != boot_id():
+        """Whether the lab is there and wanted: not a leftover of another boot, a dead owner or an interrupted start."""
+        if self.status not in ("up", "failed") or self.boot != boot_id():
             return False
         return self.owner_pid is None or start_time(self.owner_pid) == self.owner_started
 

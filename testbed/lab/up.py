@@ -32,16 +32,18 @@ def up(
     topology: str = "",
     impair: EngineName | None = None,
     warm: bool = False,
+    keep: bool = False,
 ) -> Lab:
     """Start a lab from ``plan``.
 
     ``runtime`` overrides every node's runtime, ``hold`` names subsystems whose nodes are made but whose programs are
     not started, ``owner`` is a process whose end makes the lab reapable, ``topology`` says where the plan came from,
     ``impair`` forces the engine for links with delay, jitter, loss and the like, ``warm`` lets the private Tor network
-    start with keys and consensus of an earlier start of the same plan.
+    start with keys and consensus of an earlier start of the same plan. ``keep``: if the lab does not come up, what is
+    there of it stays until ``down``, to be looked at; its status is ``failed``.
 
     Raises PreflightError before anything is touched, TestbedError if the name is taken, ApplyError or WaitTimeout if
-    something did not work; then everything that was made has been removed again.
+    something did not work; then everything that was made has been removed again, but with ``keep``.
     """
     name = name or plan.name
     progress = progress or Silent()
@@ -70,8 +72,12 @@ def up(
         try:
             return _start(folder, record, plan, progress, hold)
         except BaseException as error:
-            error.add_note(f"lab {name!r} was taken down again; nothing of it is left")
-            clean(identity)
+            if keep and isinstance(error, TestbedError | OSError) and folder.read():
+                folder.set_status("failed")
+                error.add_note(f"lab {name!r} is left as it was then, until `testbed down {name}`")
+            else:
+                error.add_note(f"lab {name!r} was taken down again; nothing of it is left")
+                clean(identity)
             if isinstance(error, OSError):
                 raise ApplyError(f"lab {name!r}: {error}", remedy=_remedy(error)) from error
             raise
@@ -114,7 +120,8 @@ def _refuse_if_taken(folder: Folder, name: str) -> None:
         source = f" from {record.topology}" if record.topology else ""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
         raise TestbedError(
-            f"lab {name!r} is up already: started{source} at {when}",
+            f"lab {name!r} {'is up already' if record.status == 'up' else 'is left of a start that failed'}: "
+            f"started{source} at {when}",
             remedy=f"take it down with `testbed down {name}`, or start this one under another --name",
         )
     if folder.exists():

@@ -163,6 +163,26 @@ def test_failure_undoes_everything(state: Path, make_plan: MakePlan) -> None:
     assert nothing_left(lab_id("broken"))
 
 
+def test_a_lab_that_did_not_come_up_can_be_kept(state: Path, make_plan: MakePlan) -> None:
+    """Its nodes and logs can be looked at, its name is taken, only ``down`` removes it; then nothing of it is left."""
+    before = snapshot.take()
+    services = {"fine": {"command": ["sleep", "infinity"]}, "broken": {"command": ["sh", "-c", "echo why; exit 3"]}}
+    plan = make_plan(nodes={"a": {"services": services}, "b": None}, links=[["a", "b"]])
+    with pytest.raises(ApplyError, match="broken") as caught:
+        up(plan, "kept", keep=True)
+    assert caught.value.__notes__ == ["lab 'kept' is left as it was then, until `testbed down kept`"]
+    assert reap() == []
+    assert [(record.name, record.status) for record in running()] == [("kept", "failed")]
+    lab = attach("kept")
+    assert lab.exec("b", ["ping", "-c1", "-W2", str(plan.address("a"))]).returncode == 0
+    assert (lab.node_folder("a") / "broken.log").read_text() == "why\n"
+    with pytest.raises(TestbedError, match="'kept' is left of a start that failed: started at 20"):
+        up(plan, "kept")
+    down("kept")
+    assert changed(before, "kept") == []
+    assert nothing_left(lab.id)
+
+
 def test_taken_namespace_is_not_touched(state: Path, make_plan: MakePlan) -> None:
     """A failure half-way in the kernel undoes the rest; the message names the node."""
     plan = make_plan(nodes={"a": None, "b": None}, links=[["a", "b"]])
@@ -292,7 +312,10 @@ def test_commands(state: Path, tmp_path: Path) -> None:
     assert wrong.returncode == 1
     assert "lab 'one' has no node 'cores'" in wrong.stderr
     assert "did you mean 'core'" in wrong.stderr
-    command("up", str(file), "--name", "two")
+    file.write_text(file.read_text().replace("echo hello; exec sleep 300", "exit 3"))
+    assert "'three' was taken down again" in command("up", str(file), "--name", "three", check=False).stderr
+    kept = command("up", str(file), "--name", "two", "--keep", check=False)
+    assert "lab 'two' is left as it was then, until `testbed down two`" in kept.stderr
     assert "say which lab with --name" in command("exec", "h0", "--", "true", check=False).stderr
     command("down", "one", "two")
     assert "no lab is up" in command("exec", "h0", "--", "true", check=False).stderr
