@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,3 +69,17 @@ class WaitTimeout(TestbedError):
         super().__init__(f"waited {seconds:g} s for {awaited}; seen: {seen}", where=where, remedy=remedy)
         self.awaited = awaited
         self.seen = seen
+
+
+def halves(error: Exception) -> tuple[str, str]:
+    """What is wrong and what to do, of an error whose message is written as ``what is wrong; what to do``."""
+    what, _, remedy = str(error).partition("; ")
+    return what, remedy
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The remedy for a name that is none of ``known``: the one that is like it, else ``otherwise``."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]!r}?" if near else otherwise

@@ -11,7 +11,7 @@ import typer
 
 from testbed.cli import complete
 from testbed.cli.lab import LabName, find_lab
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, halves
 
 if TYPE_CHECKING:
     from testbed.faults.base import Fault
@@ -189,7 +189,7 @@ def _seconds(text: str) -> float:
     try:
         return parse_duration_us(text) / 1e6
     except ValueError as error:
-        what, _, remedy = str(error).partition("; ")
+        what, remedy = halves(error)
         raise TestbedError(f"--for: {what}", remedy=remedy) from None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli import complete
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, halves
 
 if TYPE_CHECKING:
     from testbed.lab.lab import Lab
@@ -198,7 +198,7 @@ def _check_name(name: str) -> None:
     try:
         check_name(name)
     except ValueError as error:
-        what, _, remedy = str(error).partition("; ")
+        what, remedy = halves(error)
         raise TestbedError(f"--name: {what}", remedy=remedy) from None
 
 

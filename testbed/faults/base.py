@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.errors import Problem, TestbedError
+from testbed.errors import Problem, TestbedError, nearest
 from testbed.plan.types import Plan
 
 if TYPE_CHECKING:
@@ -120,17 +120,13 @@ def _import_all() -> None:
 
 def fault_class(kind: str) -> type[Fault]:
     """The fault of that name. TestbedError names the nearest one, or all."""
-    from difflib import get_close_matches
-
     if kind in Fault._known:
         return Fault._known[kind]
     faults = known_faults()
     if kind in faults:
         return faults[kind]
     names = [name for name, fault in faults.items() if not fault.combines]
-    near = get_close_matches(kind, names, 1)
-    remedy = f"did you mean {near[0]!r}?" if near else f"faults: {', '.join(names)}"
-    raise TestbedError(f"there is no fault {kind!r}", remedy=remedy)
+    raise TestbedError(f"there is no fault {kind!r}", remedy=nearest(kind, names, f"faults: {', '.join(names)}"))
 
 
 def make_fault(kind: str, settings: dict[str, Any]) -> Fault:

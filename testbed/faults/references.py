@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from testbed.errors import Path, Problem, TestbedError
+from testbed.errors import Path, Problem, TestbedError, nearest
 from testbed.faults.fields import is_node
 from testbed.plan.types import Plan
 
@@ -34,9 +33,7 @@ def dangling(fault: Fault, plan: Plan) -> Iterator[Problem]:
     names = [node.name for node in plan.nodes]
     unknown = [(path, name) for path, name in named_nodes(fault) if name not in names]
     for path, name in unknown:
-        near = get_close_matches(name, names, 1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"nodes: {', '.join(names[:20])}"
-        yield Problem(path, f"there is no node {name!r}", remedy)
+        yield Problem(path, f"there is no node {name!r}", nearest(name, names, f"nodes: {', '.join(names[:20])}"))
     if unknown:
         return
     if getattr(fault, "link", None):

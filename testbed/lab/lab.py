@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import ApplyError, TestbedError
+from testbed.errors import ApplyError, TestbedError, nearest
 from testbed.lab.ownership import namespace_path, processes_in
 from testbed.lab.state import Folder, Record
 from testbed.plan.types import Node, Plan, Service
@@ -69,11 +69,8 @@ class Lab:
         try:
             return self.plan.node(name)
         except KeyError:
-            from difflib import get_close_matches
-
             names = [node.name for node in self.plan.nodes]
-            near = get_close_matches(name, names, 1)
-            remedy = f"did you mean {near[0]!r}?" if near else f"its nodes: {', '.join(names[:20])}"
+            remedy = nearest(name, names, f"its nodes: {', '.join(names[:20])}")
             raise TestbedError(f"lab {self.name!r} has no node {name!r}", remedy=remedy) from None
 
     def place(self, node: str) -> Place:

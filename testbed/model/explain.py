@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, halves
 from testbed.model.document import Document, has_step
 from testbed.model.shape import choices_at, fields_with, model_at
 
@@ -69,7 +69,7 @@ def explain(error: ErrorDetails, document: Document, model: type[BaseModel], bas
     if value is None:
         return no_value(path)
     if kind == "value_error":
-        message, _, remedy = str(context["error"]).partition("; ")
+        message, remedy = halves(context["error"])
         return Problem(path, message if at_key else f"{name}: {message}", remedy, at_key)
     if kind == "literal_error":
         return _not_one_of(path, name, value, model, base)

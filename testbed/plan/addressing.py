@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_network
 
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, halves
 from testbed.plan.addresses import Allocator, interface_of, parse_interface, point_to_point_length
 from testbed.plan.draft import LinkDraft, NodeDraft
 from testbed.plan.interfaces import Report, doubt
@@ -118,8 +118,7 @@ class _Assignment:
             try:
                 parsed.append(None if text is None else parse_interface(text))
             except ValueError as error:
-                message, _, remedy = str(error).partition("; ")
-                self.report(Problem(path, message, remedy))
+                self.report(Problem(path, *halves(error)))
                 sound = False
         return (parsed[0], parsed[1]) if sound else None
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 from typing import Any
 
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, halves
 from testbed.model.topology import AttachmentSpec, DefaultsSpec
 from testbed.plan.addresses import Allocator, parse_network
 from testbed.plan.addressing import Pair, assign_addresses
@@ -202,8 +202,7 @@ class PlanBuilder(PolicyVerbs):
         try:
             return parse_network(self.defaults.pool)
         except ValueError as error:
-            message, _, remedy = str(error).partition("; ")
-            self.problem(("defaults", "pool"), message, remedy)
+            self.problem(("defaults", "pool"), *halves(error))
             return ip_network("10.0.0.0/8")
 
     def _twice(self, draft: NodeDraft, earlier: NodeDraft) -> None:

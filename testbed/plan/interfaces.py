@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, halves, nearest
 from testbed.model.words import check_interface
 from testbed.plan.draft import EndDraft, LinkDraft, NodeDraft
 from testbed.plan.names import kernel_ifname
@@ -50,8 +49,7 @@ def _ends_exist(nodes: Mapping[str, NodeDraft], link: LinkDraft, report: Report)
     exist = True
     for end in link.ends:
         if end.node not in nodes:
-            near = get_close_matches(end.node, nodes, 1)
-            remedy = f"did you mean {near[0]!r}?" if near else "add it under `nodes`"
+            remedy = nearest(end.node, nodes, "add it under `nodes`")
             report(Problem(end.path, f"there is no node {end.node!r}", remedy, assumes="nodes"))
             exist = False
     if exist and link.nodes[0] == link.nodes[1]:
@@ -69,8 +67,7 @@ def _named(taken: dict[str, Path], end: EndDraft, report: Report) -> bool:
     try:
         check_interface(end.interface)
     except ValueError as error:
-        message, _, remedy = str(error).partition("; ")
-        report(Problem(end.path, message, remedy))
+        report(Problem(end.path, *halves(error)))
         return False
     if end.interface in taken:
         message = f"interface {end.interface!r} of {end.node!r} is on another link already"

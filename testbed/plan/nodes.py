@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.errors import Problem
+from testbed.errors import Problem, halves
 from testbed.model.words import RESERVED_NAMES, check_name
 from testbed.plan.draft import NodeDraft
 
@@ -21,8 +21,7 @@ def node_problems(draft: NodeDraft) -> Iterator[Problem]:
     try:
         check_name(node.name)
     except ValueError as error:
-        message, _, remedy = str(error).partition("; ")
-        yield Problem(path, message, remedy)
+        yield Problem(path, *halves(error))
     if node.name in RESERVED_NAMES:
         yield Problem(path, f"{node.name!r} is a reserved name", "choose another name", at_key=True)
     if node.name == CORE and node.kind != "router":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import TypeVar
 
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, halves
 from testbed.plan.addresses import parse_address, parse_network
 from testbed.plan.draft import NodeDraft, RouteDraft
 from testbed.plan.interfaces import Report
@@ -167,6 +167,5 @@ def _parsed(parse: Callable[[str], Parsed], text: str, path: Path, report: Repor
     try:
         return parse(text)
     except ValueError as error:
-        message, _, remedy = str(error).partition("; ")
-        report(Problem(path, message, remedy))
+        report(Problem(path, *halves(error)))
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, halves
 from testbed.plan.addresses import Allocator, interface_of, parse_network, usable
 from testbed.plan.draft import LinkDraft, NodeDraft
 from testbed.plan.interfaces import Report
@@ -75,8 +75,7 @@ def given_subnet(segment: Segment, nodes: Mapping[str, NodeDraft], report: Repor
         try:
             subnet = parse_network(node.subnet)
         except ValueError as error:
-            message, _, remedy = str(error).partition("; ")
-            report(Problem(path, message, remedy))
+            report(Problem(path, *halves(error)))
             segment.full = True  # say no more about it
             continue
         if segment.subnet is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, halves
 from testbed.model.quantities import format_duration_us
 from testbed.pool.schedule.lfsr import Lfsr
 from testbed.pool.spec import PoolSpec, PoolsSpec, SequenceSpec, feedback_polynomial
@@ -59,7 +59,7 @@ def _of_register(path: Path, spec: SequenceSpec) -> Iterator[Problem]:
     try:
         register = Lfsr.from_text(feedback_polynomial(spec.feedback), spec.state)
     except ValueError as error:
-        message, _, remedy = str(error).partition("; ")
+        message, remedy = halves(error)
         yield Problem((*path, "state"), f"`state`: {message}", remedy)
         return
     if register.width <= 64 and register.period() == 1:

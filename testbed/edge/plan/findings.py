@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
 from testbed.edge.plan.world import network_specs
 from testbed.edge.spec import EdgeSpec
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, halves, nearest
 from testbed.plan.addresses import parse_network
 
 
@@ -29,8 +28,7 @@ class Findings:
         try:
             network = parse_network(text)
         except ValueError as error:
-            message, _, remedy = str(error).partition("; ")
-            self.problem(path, message, remedy)
+            self.problem(path, *halves(error))
             return None
         if not isinstance(network, IPv4Network):
             self.problem(path, f"{text} is IPv6; a campus edge is IPv4 so far", "write a prefix such as 61.128.0.0/16")
@@ -52,8 +50,6 @@ class Findings:
         """Whether ``name`` is one of ``known``; if not, that is noted."""
         if name in known:
             return True
-        near = get_close_matches(name, known, 1)
         shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
-        remedy = f"did you mean {near[0]!r}?" if near else f"there are: {shown}"
-        self.problem(path, f"there is no {what} {name!r}", remedy)
+        self.problem(path, f"there is no {what} {name!r}", nearest(name, known, f"there are: {shown}"))
         return False

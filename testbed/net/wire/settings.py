@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import TestbedError
+from testbed.errors import TestbedError, nearest
 
 if TYPE_CHECKING:
     from testbed.plan.types import Impairment
@@ -55,8 +54,7 @@ class Settings:
         known = [field.name for field in fields(self)]
         for name in change:
             if name not in known:
-                near = get_close_matches(name, known, 1)
-                remedy = f"did you mean {near[0]!r}?" if near else f"properties: {', '.join(known)}"
+                remedy = nearest(name, known, f"properties: {', '.join(known)}")
                 raise TestbedError(f"a link has no property {name!r}", remedy=remedy)
         return replace(self, **change)
 
