@@ -6,10 +6,9 @@ So a topology need not fix addresses for a program to be told of another. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from difflib import get_close_matches
+from collections.abc import Callable
 
-from testbed.errors import Path, Problem
+from testbed.errors import Path, Problem, nearest
 from testbed.plan.types import Node, Plan
 
 _REFERENCE = re.compile(r"\$\{address:([^}]*)\}")
@@ -24,10 +23,11 @@ def resolved(plan: Plan, report: Callable[[Problem], None]) -> Plan:
 
     def resolve(text: str, path: Path) -> str:
         def address(match: re.Match[str]) -> str:
+            name, _, interface = match[1].partition(":")
             try:
-                return next(_addresses(plan, match[1]))
-            except StopIteration:
-                report(Problem(path, f"{match[0]} is no address of the lab", _remedy(plan, match[1]), assumes="nodes"))
+                return str(plan.address(name, interface))
+            except KeyError:
+                report(Problem(path, f"{match[0]} is no address of the lab", _remedy(plan, name), assumes="nodes"))
                 return match[0]
 
         return _REFERENCE.sub(address, text)
@@ -48,18 +48,7 @@ def _resolved(node: Node, resolve: Resolve) -> Node:
     return node.model_copy(update={"services": tuple(services), "files": tuple(files)})
 
 
-def _addresses(plan: Plan, endpoint: str) -> Iterator[str]:
-    """Addresses of a node, or of one of its interfaces."""
-    name, _, interface = endpoint.partition(":")
-    for link in plan.links:
-        for end in (link.a, link.b):
-            if end.node == name and interface in ("", end.interface):
-                yield from (str(address.ip) for address in end.addresses)
-
-
-def _remedy(plan: Plan, endpoint: str) -> str:
-    known = {node.name for node in plan.nodes}
-    name = endpoint.partition(":")[0]
-    if name not in known and (near := get_close_matches(name, sorted(known), 1)):
-        return f"did you mean {near[0]!r}?"
-    return "write it as in `${address:web}` or `${address:web:eth1}`, of a node that has an address"
+def _remedy(plan: Plan, name: str) -> str:
+    known = [node.name for node in plan.nodes]
+    usage = "write it as in `${address:web}` or `${address:web:eth1}`, of a node that has an address"
+    return usage if name in known else nearest(name, known, usage)

@@ -187,8 +187,9 @@ class Plan(Frozen):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, but without what has been looked up in the plan that is copied: it may be otherwise now."""
         copied = super().model_copy(update=update, deep=deep)
-        for name in ("_nodes_by_name", "_links_by_node"):
-            copied.__dict__.pop(name, None)
+        for name, attribute in vars(Plan).items():
+            if isinstance(attribute, cached_property):
+                copied.__dict__.pop(name, None)
         return copied
 
     @cached_property
@@ -211,11 +212,12 @@ class Plan(Frozen):
         """The links that touch ``node``, in the plan's order."""
         return self._links_by_node[node]
 
-    def address(self, node: str) -> Address:
-        """The first address of ``node``; KeyError if it has none."""
+    def address(self, node: str, interface: str = "") -> Address:
+        """The first address of ``node``, or of one of its interfaces; KeyError if there is none."""
         for link in self.links_of(node):
-            for interface in link.end(node).addresses:
-                return interface.ip
+            end = link.end(node)
+            if end.addresses and interface in ("", end.interface):
+                return end.addresses[0].ip
         raise KeyError(f"{node} has no address")
 
     def digest(self) -> str:

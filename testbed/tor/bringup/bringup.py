@@ -90,7 +90,6 @@ class BringUp:
         TestbedError says what did not work; what has been started is then left for the lab to end.
         """
         with self._told():
-            self._begun = time.monotonic()
             if self.warm:
                 self._begin_warm()
             if not self.warm:
@@ -152,6 +151,7 @@ class BringUp:
 
     def _begin_warm(self) -> None:
         """Start authorities and relays; where they cannot be, ``warm`` is false afterwards."""
+        self._begun = time.monotonic()
         try:
             start(self._lab, [*self.authorities, *self.relays])
         except TestbedError as error:
